@@ -12,6 +12,10 @@ from omni.contract.job import Job
 class Engine(Protocol):
     """Runs generations. One engine serves the whole front door; all methods belong to its event loop."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether the stages seem to be there; cheap. True proves little, False means that nothing can be served."""
+
     async def start(self) -> None:
         """Connect; returns at once also when the stages aren't there yet."""
 
@@ -23,4 +27,4 @@ class Engine(Protocol):
         """
 
     async def close(self) -> None:
-        """Abort what runs and disconnect."""
+        """Abort what runs, which then raises `Unavailable`, and disconnect. A second call does nothing."""

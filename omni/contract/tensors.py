@@ -37,7 +37,7 @@ class Tensor:
 
 JOB = Tensor("JOB", "STRING", (1,), "The conversation, JSON of `pack_job`.")
 MEDIA = Tensor("MEDIA", "UINT8", (-1,), "All encoded media of the job behind each other.")
-CONTROL = Tensor("CONTROL", "STRING", (1,), "A direct request to the thinker: lease or abort, JSON of `Control`.")
+CONTROL = Tensor("CONTROL", "STRING", (1,), "A direct request to a stage, outside of any ensemble: JSON of `Control`.")
 TEXT = Tensor("TEXT", "STRING", (1,), "The next piece of text, JSON of `TextDelta`.")
 HANDOVER = Tensor("HANDOVER", "STRING", (1,), "What one stage tells the next about the prompt, JSON.")
 ARRAYS = Tensor("ARRAYS", "UINT8", (-1,), "The arrays that go with HANDOVER.")
@@ -62,10 +62,10 @@ OUTPUTS: Mapping[str, tuple[Tensor, ...]] = {
 """By stage, what it sends."""
 
 INPUTS: Mapping[str, tuple[Tensor, ...]] = {
-    names.PREPROCESS: (JOB, MEDIA),
+    names.PREPROCESS: (JOB, MEDIA, CONTROL),
     names.THINKER: (*OUTPUTS[names.PREPROCESS], CONTROL),
-    names.TALKER: OUTPUTS[names.THINKER],
-    names.CODE2WAV: OUTPUTS[names.TALKER],
+    names.TALKER: (*OUTPUTS[names.THINKER], CONTROL),
+    names.CODE2WAV: (*OUTPUTS[names.TALKER], CONTROL),
 }
 """By stage, what it takes. All are optional in the configuration: no message carries all of them."""
 
@@ -206,10 +206,10 @@ def unpack(tensors: Mapping[str, npt.NDArray[Any]]) -> StageMessage:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A direct request to the thinker.
+    """A direct request to one stage. A client that wants to stop a generation tells every stage.
 
-    `lease` is held open; when its stream dies, every generation that was started on it is aborted. `abort` ends one
-    generation at once. `ping` is answered at once.
+    `lease` is held open, after an EVENT of type `leased`; when its stream dies, every generation that was started on it
+    is aborted. `abort` ends one generation at once, also when the stage has yet to hear of it. `ping` is answered.
     """
 
     op: str

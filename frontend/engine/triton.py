@@ -1,0 +1,332 @@
+"""The engine over gRPC: one stream per generation, and one control stream for the lease, aborts and pings.
+
+The only file of the front door that knows tensors. It uses the raw gRPC stub, since tritonclient's own wrapper can't
+ask for the empty final response and hides errors of its request iterator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from omni.contract import errors
+from omni.contract.chunk import Chunk, TextDelta
+from omni.contract.errors import OmniError, StageFailed, TimedOut, Unavailable
+from omni.contract.job import Job, pack_job
+from omni.contract.names import ENSEMBLES, OMNI, OMNI_TEXT, SETTINGS
+from omni.contract.order import InOrder
+from omni.contract.tensors import Control
+
+log = logging.getLogger(__name__)
+
+PING_S = 0.5
+"""How often each stage is asked for a sign of life."""
+DRAIN_S = 10.0
+"""How long the stream of an ended generation may take to close by itself."""
+CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
+MAX_CONTROLS = 4096
+"""Control requests that may wait to be written."""
+
+_GONE = "The model server went away while it answered."
+
+_CHANNEL = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One response of an ensemble, decoded."""
+
+    chunk: Chunk
+    error: OmniError | None
+    eos: bool
+
+
+@dataclass(slots=True)
+class _Running:
+    """A generation under way."""
+
+    call: Any
+    heard: float
+    """When the stages were last heard, seconds of the event loop's clock."""
+    error: OmniError | None = None
+    """Why we gave it up."""
+
+    def fail(self, error: OmniError) -> None:
+        if self.error is None:
+            self.error = error
+            self.call.cancel()
+
+
+def _read(response: Any) -> tuple[int, _Answer] | None:
+    """`(SEQ, answer)` of a ModelInferResponse; None when it carries nothing, as the final one may."""
+    raw = {out.name: data for out, data in zip(response.outputs, response.raw_output_contents, strict=True)}
+    if "SEQ" not in raw:
+        return None
+    text = TextDelta.loads(raw["TEXT"][4:]) if "TEXT" in raw else TextDelta()
+    chunk = Chunk(
+        text=text.text,
+        tokens=text.tokens,
+        audio=raw.get("AUDIO", b""),
+        finish=text.finish,
+        usage=text.usage,
+        logprobs=text.logprobs,
+        event=json.loads(raw["EVENT"][4:]) if "EVENT" in raw else None,
+    )
+    error = errors.from_json(json.loads(raw["ERR"][4:])) if "ERR" in raw else None
+    return int.from_bytes(raw["SEQ"], "little"), _Answer(chunk, error, raw.get("EOS", b"\0") != b"\0")
+
+
+def _string(request: Any, name: str, value: bytes) -> None:
+    request.inputs.add(name=name, datatype="BYTES", shape=[1])
+    request.raw_input_contents.append(len(value).to_bytes(4, "little") + value)
+
+
+def _request(job: Job, lease: str) -> Any:
+    request = pb.ModelInferRequest(model_name=job.model, id=job.id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    request.parameters[SETTINGS].string_param = replace(job.settings, lease=lease).dumps()
+    head, media = pack_job(job)
+    _string(request, "JOB", head)
+    if media.size:
+        request.inputs.add(name="MEDIA", datatype="UINT8", shape=[media.size])
+        request.raw_input_contents.append(media.tobytes())
+    return request
+
+
+def _control(stage: str, control: Control) -> Any:
+    request = pb.ModelInferRequest(model_name=stage, id=control.id or uuid.uuid4().hex)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    _string(request, "CONTROL", control.dumps())
+    return request
+
+
+class TritonEngine:
+    """Generations on one Triton server, as `frontend.engine.base.Engine`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        speech: bool = True,
+        silence_timeout_s: float = 60.0,
+        frozen_timeout_s: float = 15.0,
+        connect_timeout_s: float = 2.0,
+    ) -> None:
+        """`url` is host:port of Triton's gRPC service; `speech` says whether the talker and code2wav are served."""
+        self._url = url
+        self._stages = ENSEMBLES[OMNI if speech else OMNI_TEXT]
+        self._silence = silence_timeout_s
+        self._frozen = frozen_timeout_s
+        self._connect = connect_timeout_s
+        self._channel: Any = None
+        self._stub: Any = None
+        self._lease: str | None = None
+        self._leased = asyncio.Event()
+        self._controls: asyncio.Queue[Any] = asyncio.Queue(MAX_CONTROLS)
+        self._running: dict[str, _Running] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether every stage holds this front door's lease and answers its pings."""
+        return self._lease is not None
+
+    @property
+    def running(self) -> int:
+        """Generations under way."""
+        return len(self._running)
+
+    async def start(self) -> None:
+        self._channel = grpc.aio.insecure_channel(self._url, options=_CHANNEL)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._spawn(self._keep_lease(), "triton control")
+
+    async def close(self) -> None:
+        for id in list(self._running):
+            self._abort(id)
+        self._fail_running(Unavailable("The server is stopping."))
+        if self._controls.qsize() and self.alive:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._controls.join(), 1.0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def generate(self, job: Job) -> AsyncGenerator[Chunk, None]:
+        lease = await self._wait_for_lease()
+        if job.id in self._running:
+            raise OmniError("A generation of this id is already running.")
+        now = asyncio.get_running_loop().time
+        call = self._stub.ModelStreamInfer(_once(_request(job, lease)))
+        running = self._running[job.id] = _Running(call, now())
+        ended = False
+        order: InOrder[_Answer] = InOrder()
+        try:
+            while not ended:
+                read = _read(await self._next(running))
+                running.heard = now()
+                if read is None:
+                    continue
+                for answer in order.push(*read):
+                    if answer.error is not None:
+                        ended = True
+                        raise answer.error
+                    ended = answer.eos
+                    yield answer.chunk
+        finally:
+            del self._running[job.id]
+            if not ended:
+                self._abort(job.id)
+            self._spawn(_drain(call), f"drain {job.id}")
+
+    async def _next(self, running: _Running) -> Any:
+        """The next response of a stream. Raises an `OmniError` instead of anything of gRPC's."""
+        try:
+            message = await running.call.read()
+        except grpc.aio.AioRpcError as problem:
+            log.warning("the stream of a generation failed: %s", problem.code().name)
+            raise running.error or Unavailable(_GONE) from None
+        except asyncio.CancelledError:
+            # A call that we cancelled ourselves looks like a task that somebody cancelled.
+            if running.error is not None:
+                raise running.error from None
+            raise
+        if message is grpc.aio.EOF:
+            raise running.error or StageFailed("The answer ended before it was complete.")
+        if message.error_message:
+            log.warning("the model server refused or broke a generation: %s", message.error_message)
+            raise StageFailed("The model server could not answer the request.")
+        return message.infer_response
+
+    async def _wait_for_lease(self) -> str:
+        if self._lease is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leased.wait(), self._connect)
+        if self._lease is None:
+            raise Unavailable("The model server is not available.")
+        return self._lease
+
+    def _abort(self, id: str) -> None:
+        for stage in self._stages:
+            self._tell(stage, Control("abort", id))
+
+    def _tell(self, stage: str, control: Control) -> None:
+        # A full queue means that the control stream is dead: the lost lease will end everything by itself.
+        with contextlib.suppress(asyncio.QueueFull):
+            self._controls.put_nowait(_control(stage, control))
+
+    def _fail_running(self, error: OmniError) -> None:
+        for running in self._running.values():
+            running.fail(error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- the control stream
+
+    async def _keep_lease(self) -> None:
+        """Hold a lease in every stage for as long as the front door lives; make a new one when it is lost."""
+        tries = 0
+        while True:
+            try:
+                await self._hold_lease()
+                problem: str = "ended"
+            except grpc.aio.AioRpcError as failure:
+                problem = failure.code().name
+            except OmniError as failure:
+                problem = failure.message
+            if self._lease is not None:
+                log.warning("the model server was lost: %s", problem)
+                tries = 0
+            self._lease = None
+            self._leased.clear()
+            while not self._controls.empty():
+                self._controls.get_nowait()
+                self._controls.task_done()
+            self._fail_running(Unavailable(_GONE))
+            await asyncio.sleep(CONNECT_BACKOFF_S[min(tries, len(CONNECT_BACKOFF_S) - 1)])
+            tries += 1
+
+    async def _hold_lease(self) -> None:
+        lease = uuid.uuid4().hex
+        call = self._stub.ModelStreamInfer(self._control_requests(lease))
+        missing = set(self._stages)
+        heard = dict.fromkeys(self._stages, asyncio.get_running_loop().time())
+        pings = asyncio.create_task(self._ping(heard, call), name="triton pings")
+        try:
+            async for message in call:
+                if message.error_message:
+                    raise StageFailed(message.error_message)
+                stage = message.infer_response.model_name
+                heard[stage] = asyncio.get_running_loop().time()
+                if message.infer_response.id == lease and stage in missing:
+                    missing.discard(stage)
+                    if not missing:
+                        self._lease = lease
+                        self._leased.set()
+        finally:
+            pings.cancel()
+            call.cancel()
+
+    async def _control_requests(self, lease: str) -> AsyncIterator[Any]:
+        for stage in self._stages:
+            yield _control(stage, Control("lease", lease))
+        while True:
+            request = await self._controls.get()
+            yield request
+            self._controls.task_done()
+
+    async def _ping(self, heard: dict[str, float], call: Any) -> None:
+        """Ask every stage for a sign of life; a stage that is silent for too long is frozen, and ends the lease.
+
+        A generation of which nothing is heard for too long is given up, though its stages live.
+        """
+        while True:
+            await asyncio.sleep(PING_S)
+            now = asyncio.get_running_loop().time()
+            for running in self._running.values():
+                if now - running.heard > self._silence:
+                    running.fail(TimedOut("Nothing was heard from the model in time."))
+            for stage in self._stages:
+                self._tell(stage, Control("ping"))
+            if now - min(heard.values()) > self._frozen:
+                log.warning("the stage %s doesn't answer", min(heard, key=lambda stage: heard[stage]))
+                call.cancel()
+                return
+
+
+async def _once(request: Any) -> AsyncIterator[Any]:
+    yield request
+
+
+async def _drain(call: Any) -> None:
+    """Read the rest of a stream, since a stream that nobody reads holds memory in Triton; cancel it when it stays."""
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+    except (TimeoutError, grpc.aio.AioRpcError, asyncio.CancelledError):
+        call.cancel()

@@ -1,0 +1,5 @@
+"""The preprocess stage as a Triton model."""
+
+from omni.runtime.host import triton_model
+
+TritonPythonModel = triton_model("preprocess")

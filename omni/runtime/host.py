@@ -1,0 +1,180 @@
+"""The only file that touches Triton's Python backend: it makes a Triton model of a stage."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from omni import stages
+from omni.contract import tensors
+from omni.contract.names import SETTINGS, THINKER
+from omni.contract.stage import StageConfig
+from omni.contract.tensors import Tensors
+from omni.profile import load_profile
+from omni.runtime.generations import Pace
+from omni.runtime.loop import StageLoop
+
+log = logging.getLogger(__name__)
+
+PUBLISH_S = 0.05
+"""How often changed numbers go to Triton's metrics; each is a round trip between processes."""
+
+
+class Responder:
+    """One Triton request's response sender, as `omni.runtime.generations.Responder`."""
+
+    __slots__ = ("_sender",)
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+
+    def send(self, outputs: Tensors | None, final: bool) -> None:
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+        try:
+            if outputs is None:
+                self._sender.send(flags=flags)
+            else:
+                response = pb_utils.InferenceResponse([pb_utils.Tensor(name, data) for name, data in outputs.items()])
+                self._sender.send(response, flags=flags)
+        except Exception:
+            log.exception("a response could not be sent")
+
+    def cancelled(self) -> bool:
+        return bool(self._sender.is_cancelled())
+
+
+class Metrics:
+    """The stage's numbers among Triton's own metrics, labelled `stage`."""
+
+    def __init__(self, loop: StageLoop) -> None:
+        self._loop = loop
+        self._last: dict[str, float] = {}
+        self._metrics: dict[str, Any] = {}
+        self._families: list[Any] = []
+        self._gauge("omni_stage_generations", "Generations that the stage holds.", {})
+        self._gauge("omni_stage_open_requests", "Requests of the stage that wait for their end.", {})
+        self._counter("omni_stage_steps", "Steps of the stage that had output.", {})
+        self._counter("omni_stage_step_seconds", "Seconds spent in those steps.", {})
+        self._counter("omni_stage_messages_received", "Messages from the stage before.", {})
+        self._counter("omni_stage_messages_sent", "Messages to the stage after.", {})
+        self._counter("omni_stage_send_seconds", "Seconds spent in sending.", {})
+        self._counter("omni_stage_reaped", "Generations ended because nothing was heard of them.", {})
+        family = self._family("omni_stage_ended", "Generations that ended, by outcome.", pb_utils.MetricFamily.COUNTER)
+        for outcome in loop.outcomes:
+            self._metrics[f"omni_stage_ended {outcome}"] = family.Metric(
+                labels={"stage": loop.name, "outcome": outcome}
+            )
+
+    def _family(self, name: str, description: str, kind: Any) -> Any:
+        family = pb_utils.MetricFamily(name=name, description=description, kind=kind)
+        self._families.append(family)
+        return family
+
+    def _gauge(self, name: str, description: str, labels: dict[str, str]) -> None:
+        family = self._family(name, description, pb_utils.MetricFamily.GAUGE)
+        self._metrics[name] = family.Metric(labels={"stage": self._loop.name, **labels})
+
+    def _counter(self, name: str, description: str, labels: dict[str, str]) -> None:
+        family = self._family(name, description, pb_utils.MetricFamily.COUNTER)
+        self._metrics[name] = family.Metric(labels={"stage": self._loop.name, **labels})
+
+    def publish(self) -> None:
+        """Tell Triton what changed since the last time."""
+        loop, counters = self._loop, self._loop.counters
+        values: dict[str, float] = {
+            "omni_stage_generations": loop.generations,
+            "omni_stage_open_requests": loop.open_requests,
+            "omni_stage_steps": counters.steps,
+            "omni_stage_step_seconds": counters.step_seconds,
+            "omni_stage_messages_received": counters.received,
+            "omni_stage_messages_sent": counters.sent,
+            "omni_stage_send_seconds": counters.send_seconds,
+            "omni_stage_reaped": counters.reaped,
+        }
+        values |= {f"omni_stage_ended {outcome}": count for outcome, count in loop.outcomes.items()}
+        for name, value in values.items():
+            before = self._last.get(name, 0.0)
+            if value == before:
+                continue
+            self._last[name] = value
+            if name in ("omni_stage_generations", "omni_stage_open_requests"):
+                self._metrics[name].set(value)
+            else:
+                self._metrics[name].increment(value - before)
+
+
+class Model:
+    """What Triton calls. One instance per stage; it hands requests to the loop and returns at once."""
+
+    stage: str
+
+    def initialize(self, args: dict[str, str]) -> None:
+        logging.basicConfig(stream=sys.stderr, level=os.environ.get("OMNI_LOG_LEVEL", "INFO").upper())
+        config = json.loads(args["model_config"])
+        if not config.get("model_transaction_policy", {}).get("decoupled"):
+            raise ValueError(f"{self.stage} must be decoupled")
+        profile = load_profile(os.environ.get("OMNI_PROFILE", "dummy"))
+        options = {
+            **profile.stages[self.stage],
+            "context_length": profile.context_length,
+            "voices": list(profile.voices),
+            "model": profile.model,
+        }
+        pace = Pace()
+        if self.stage == THINKER:
+            pace = Pace(float(options.get("coalesce_ms", 40)) / 1000, int(options.get("coalesce_tokens", 4)))
+        self._inputs = [tensor.name for tensor in tensors.INPUTS[self.stage]]
+        self._loop = StageLoop(
+            self.stage,
+            lambda wake: stages.load(self.stage, StageConfig(options, wake)),
+            pace=pace,
+            ttl_s=float(options.get("ttl_s", 60)),
+        )
+        self._metrics = Metrics(self._loop)
+        self._stopped = threading.Event()
+        self._publisher = threading.Thread(target=self._publish, name=f"{self.stage} metrics", daemon=True)
+        self._publisher.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            responder = Responder(request.get_response_sender())
+            try:
+                inputs = self._read(request)
+                control = inputs.get(tensors.CONTROL.name)
+                if control is not None:
+                    self._loop.control(bytes(control.reshape(-1)[0]), responder)
+                    continue
+                settings = json.loads(request.parameters() or "{}").get(SETTINGS, "{}")
+                self._loop.receive(request.request_id(), str(settings), inputs, responder)
+            except Exception:
+                # Nothing may stay open: a request that can't even be read is closed without an answer.
+                log.exception("%s could not read a request", self.stage)
+                responder.send(None, True)
+
+    def _read(self, request: Any) -> Tensors:
+        out: Tensors = {}
+        for name in self._inputs:
+            if (tensor := pb_utils.get_input_tensor_by_name(request, name)) is not None:
+                out[name] = tensor.as_numpy()
+        return out
+
+    def _publish(self) -> None:
+        while not self._stopped.wait(PUBLISH_S):
+            self._metrics.publish()
+
+    def finalize(self) -> None:
+        self._loop.close()
+        self._stopped.set()
+        self._publisher.join(timeout=5)
+
+
+def triton_model(name: str) -> Callable[[], Model]:
+    """The `TritonPythonModel` class of the stage called `name`."""
+    return type(f"{name.capitalize()}Model", (Model,), {"stage": name})

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recorder import Recorder
+
+from omni.contract import names
+from omni.contract.chunk import TextDelta
+from omni.contract.errors import Cancelled, OmniError, Overloaded, TimedOut
+from omni.contract.job import Job, Message, TextPart, pack_job
+from omni.contract.params import Settings
+from omni.contract.tensors import StageMessage, Tensors, pack, string
+from omni.runtime.generations import Abort, Generations, Open, Pace, Push
+
+pytestmark = pytest.mark.pure
+COALESCE = Pace(0.04, 4)
+
+
+def thought(seq: int, text: str = "", *, eos: bool = False, error: OmniError | None = None) -> Tensors:
+    said = TextDelta(text, 1) if text else None
+    return pack(names.THINKER, StageMessage(seq=seq, text=said, eos=eos, error=error))
+
+
+def deliver(generations: Generations, now: float = 0.0) -> list[StageMessage]:
+    """Send what is due; what each responder was told, in the order of sending."""
+    sent = []
+    for delivery in generations.outgoing(now):
+        assert isinstance(delivery.responder, Recorder)
+        packed = None if delivery.message is None else pack(names.CODE2WAV, delivery.message)
+        delivery.responder.send(packed, delivery.final)
+        if delivery.message is not None:
+            sent.append(delivery.message)
+    return sent
+
+
+def words(messages: list[StageMessage]) -> str:
+    return "".join(m.text.text for m in messages if m.text is not None)
+
+
+def test_text_goes_out_before_the_stage_has_seen_it() -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.receive("g", "{}", thought(0, "hello"), anchor, 0)
+    assert words(deliver(generations)) == "hello"
+    assert [type(work) for work in generations.work()] == [Open, Push]
+    assert anchor.finals == 0
+
+
+def test_later_requests_are_closed_at_once_and_carry_what_is_ready() -> None:
+    generations, requests = Generations(names.TALKER), [Recorder() for _ in range(3)]
+    for seq, request in enumerate(requests):
+        generations.receive("g", "{}", thought(seq, f"{seq} "), request, 0)
+        deliver(generations)
+    assert [request.finals for request in requests] == [0, 1, 1]
+    assert [words(request.got) for request in requests] == ["0 ", "1 ", "2 "]
+    assert generations.open_requests == 1
+
+
+def test_a_generation_ends_when_both_its_stage_and_the_stage_before_are_done() -> None:
+    generations, anchor, last = Generations(names.TALKER), Recorder(), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), anchor, 0)
+    generations.produced([("g", StageMessage(eos=True))])
+    deliver(generations)
+    assert anchor.finals == 0
+    generations.receive("g", "{}", thought(1, "b", eos=True), last, 0)
+    sent = deliver(generations)
+    assert (anchor.finals, last.finals, len(generations), generations.open_requests) == (1, 1, 0, 0)
+    assert words(sent) == "b"
+    assert [m.eos for m in sent] == [False] * (len(sent) - 1) + [True]
+    assert generations.outcomes["completed"] == 1
+
+
+def test_messages_that_overtake_each_other_are_put_in_order() -> None:
+    generations, requests = Generations(names.TALKER), [Recorder() for _ in range(4)]
+    sent = []
+    for seq, request in zip((0, 2, 3, 1), requests, strict=True):
+        generations.receive("g", "{}", thought(seq, str(seq), eos=seq == 3), request, 0)
+        sent += deliver(generations)
+    assert words(sent) == "0123"
+    assert [m.seq for m in sent] == list(range(len(sent)))
+
+
+def test_an_error_from_the_stage_before_ends_everything_at_once() -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), anchor, 0)
+    generations.work()
+    generations.receive("g", "{}", thought(1, eos=True, error=Overloaded("full")), Recorder(), 0)
+    sent = deliver(generations)
+    assert isinstance(sent[-1].error, Overloaded)
+    assert sent[-1].eos
+    assert anchor.finals == 1
+    assert generations.work() == [Abort("g")]
+
+
+def test_what_comes_after_the_end_is_closed_without_an_answer() -> None:
+    generations, late = Generations(names.TALKER), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), Recorder(), 0)
+    generations.abort("g")
+    deliver(generations)
+    generations.work()
+    generations.receive("g", "{}", thought(1, "b"), late, 0)
+    deliver(generations)
+    assert (late.finals, late.got, len(generations), generations.work()) == (1, [], 0, [])
+
+
+def test_an_abort_may_come_before_the_generation() -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.abort("g")
+    generations.receive("g", "{}", thought(0, "a"), anchor, 0)
+    deliver(generations)
+    assert (anchor.finals, len(generations), generations.work()) == (1, 0, [])
+
+
+def test_a_lost_lease_ends_what_lives_on_it_now_and_later() -> None:
+    generations = Generations(names.TALKER)
+    mine, other, late = Recorder(), Recorder(), Recorder()
+    lease = Settings(lease="L").dumps()
+    generations.receive("g", lease, thought(0, "a"), mine, 0)
+    generations.receive("h", "{}", thought(0, "a"), other, 0)
+    generations.lease_lost("L")
+    generations.receive("i", lease, thought(0, "a"), late, 0)
+    deliver(generations)
+    assert (mine.finals, other.finals, late.finals, len(generations)) == (1, 0, 1, 1)
+    assert isinstance(mine.got[-1].error, Cancelled)
+
+
+def test_silence_before_the_end_is_reaped_and_after_it_is_not() -> None:
+    generations, silent, done = Generations(names.TALKER, ttl_s=10), Recorder(), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), silent, 0)
+    generations.receive("h", "{}", thought(0, "a", eos=True), done, 0)
+    assert generations.reap(9) == 0
+    assert generations.reap(11) == 1
+    deliver(generations)
+    assert isinstance(silent.got[-1].error, TimedOut)
+    assert (silent.finals, done.finals) == (1, 0)
+
+
+@pytest.mark.parametrize("tensors", [{"TEXT": string(b"no json")}, {"SEQ": np.array([-1], np.int32)}])
+def test_an_unreadable_message_fails_its_generation(tensors: Tensors) -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.receive("g", "{}", tensors, anchor, 0)
+    deliver(generations)
+    assert anchor.finals == 1
+    assert anchor.got[-1].error is not None
+
+
+@pytest.mark.parametrize("settings", ["nonsense", '{"sampling":{"thinker":{"top_p":7}}}'])
+def test_unreadable_settings_fail_their_generation(settings: str) -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.receive("g", settings, thought(0, "a"), anchor, 0)
+    deliver(generations)
+    assert anchor.finals == 1
+    assert len(generations) == generations.open_requests == 0
+
+
+def test_preprocess_is_told_the_job_and_that_nothing_follows() -> None:
+    generations, anchor = Generations(names.PREPROCESS), Recorder()
+    head, media = pack_job(Job(id="g", messages=(Message("user", (TextPart("hi"),)),)))
+    generations.receive("g", "{}", {"JOB": string(head), "MEDIA": media}, anchor, 0)
+    opened, push = generations.work()
+    assert isinstance(opened, Open)
+    assert isinstance(push, Push)
+    assert push.message.job is not None
+    assert push.message.job.messages[0].text == "hi"
+    assert push.message.eos
+
+
+def token(text: str, *, finish: bool = False) -> list[tuple[str, StageMessage]]:
+    return [("g", StageMessage(text=TextDelta(text, 1, "stop" if finish else None), eos=finish))]
+
+
+def opened(pace: Pace) -> tuple[Generations, Recorder]:
+    generations, anchor = Generations(names.THINKER, pace=pace), Recorder()
+    generations.receive("g", "{}", pack(names.PREPROCESS, StageMessage(eos=True)), anchor, 0)
+    return generations, anchor
+
+
+def test_the_first_token_goes_out_alone_and_later_ones_wait_for_company() -> None:
+    generations, _ = opened(COALESCE)
+    generations.produced(token("a"))
+    assert words(deliver(generations, 0)) == "a"
+    for n, text in enumerate("bcd"):
+        generations.produced(token(text))
+        assert deliver(generations, 0.001 * n) == []
+    assert generations.next_due() == pytest.approx(0.04)
+    generations.produced(token("e"))
+    assert words(deliver(generations, 0.005)) == "bcde"
+    generations.produced(token("f"))
+    assert deliver(generations, 0.044) == []
+    assert words(deliver(generations, 0.046)) == "f"
+
+
+def test_the_end_does_not_wait() -> None:
+    generations, anchor = opened(COALESCE)
+    generations.produced(token("a"))
+    deliver(generations, 0)
+    generations.produced(token("b", finish=True))
+    assert words(deliver(generations, 0)) == "b"
+    assert anchor.finals == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["token", "send", "abort", "reap"]), st.floats(0, 0.1))), st.booleans())
+def test_any_run_loses_no_text_and_closes_every_request(steps: list[tuple[str, float]], coalesce: bool) -> None:
+    generations, anchor = opened(COALESCE if coalesce else Pace())
+    now, said, sent = 0.0, "", ""
+    digits: Iterator[int] = iter(range(10**6))
+    for step, pause in steps:
+        now += pause
+        if step == "token" and len(generations):
+            text = f"{next(digits)} "
+            said += text
+            generations.produced(token(text))
+        elif step == "send":
+            sent += words(deliver(generations, now))
+        elif step == "abort":
+            generations.abort("g")
+        else:
+            generations.reap(now)
+    if len(generations):
+        generations.produced(token("end", finish=True))
+        said += "end"
+    sent += words(deliver(generations, now + 1))
+    assert sent == said
+    assert (anchor.finals, generations.open_requests, len(generations)) == (1, 0, 0)
+    assert [m.seq for m in anchor.got] == list(range(len(anchor.got)))
+    assert sum(generations.outcomes.values()) == 1
