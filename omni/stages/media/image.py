@@ -1,0 +1,83 @@
+"""Images: bytes to RGB."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, features
+
+from omni.contract.errors import InvalidMedia, TooLarge
+from omni.stages.media.limits import MediaLimits, decoding
+
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(("AVIF",) if features.check("avif") else ()))
+"""What is opened at all. Pillow knows many more, among them ones that start other programs."""
+
+_UPRIGHT: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What undoes each value of the EXIF tag Orientation (EXIF 2.32, tag 274); 1 is upright."""
+
+
+def decode_image(data: bytes, limits: MediaLimits | None = None, param: str = "") -> npt.NDArray[np.uint8]:
+    """RGB uint8 [height, width, 3]: upright, the first frame of an animation, what is see-through over white.
+
+    Raises `TooLarge` from the header alone, before any pixel is decoded, and `InvalidMedia` for anything that isn't
+    a whole image of a known format. Both name `param`.
+    """
+    limits = limits or MediaLimits()
+    if not data:
+        raise InvalidMedia("The image is empty.", param=param)
+    with decoding("image", param):
+        try:
+            opened = Image.open(BytesIO(data), formats=FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+            # Pillow's own limit, 179 million pixels, and its warning at half of that where warnings are errors.
+            raise TooLarge(f"The image has more than {limits.image_pixels} pixels.", param=param) from None
+        with opened as image:
+            width, height = image.size
+            if width * height > limits.image_pixels:
+                raise TooLarge(
+                    f"The image has {width}x{height} pixels; at most {limits.image_pixels} are allowed.", param=param
+                )
+            image.load()
+            return _rgb(_upright(image))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:
+        # Unreadable metadata doesn't make the picture unreadable.
+        return image
+    turn = _UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
+
+
+def _rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
+    if image.mode == "F" or image.mode.startswith("I"):
+        return np.repeat(_eight_bits(np.asarray(image))[:, :, None], 3, axis=2)
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        white = Image.new("RGBA", layer.size, "white")
+        image = Image.alpha_composite(white, layer)
+    return np.array(image.convert("RGB"))
+
+
+def _eight_bits(grey: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """Grey of more than 8 bits: integers are taken as 16-bit, floats as 0 to 1, or 0 to 255 when they go beyond 1."""
+    values = grey.astype(np.float32)
+    if grey.dtype.kind == "f":
+        values = np.nan_to_num(values)
+        values *= 255.0 if values.max(initial=0.0) <= 1.0 else 1.0
+    else:
+        values /= 257.0
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
