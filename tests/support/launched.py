@@ -24,10 +24,10 @@ class Launched:
         self, command: str, home: Path, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.port, self.grpc_port = free_port(), free_port()
+        self.port, self.grpc_port, self.metrics_port = free_port(), free_port(), free_port()
         self._out, self._err = home / "stdout", home / "stderr"
         ports = {"--port": self.port, "--triton-grpc-port": self.grpc_port}
-        ports |= {"--triton-http-port": free_port(), "--triton-metrics-port": free_port()}
+        ports |= {"--triton-http-port": free_port(), "--triton-metrics-port": self.metrics_port}
         settings = [text for name, port in ports.items() for text in (name, str(port))]
         run = [sys.executable, "-m", "omni.launch", command, *settings, "--home", str(home), *arguments]
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -36,6 +36,11 @@ class Launched:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Triton's metrics, the stages' own among them."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     @property
     def said(self) -> str:
