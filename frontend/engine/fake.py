@@ -112,7 +112,8 @@ class FakeEngine:
         """Sleep. Raises `Unavailable` when the engine is closed meanwhile."""
         if seconds:
             try:
-                await asyncio.wait_for(self._closing.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._closing.wait()
             except TimeoutError:
                 return
         else:

@@ -33,6 +33,8 @@ PING_S = 0.5
 """How often each stage is asked for a sign of life."""
 DRAIN_S = 10.0
 """How long the stream of an ended generation may take to close by itself."""
+LAST_ABORTS_S = 1.0
+"""How long closing waits for the aborts to be written."""
 CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
 MAX_CONTROLS = 4096
 """Control requests that may wait to be written."""
@@ -166,12 +168,14 @@ class TritonEngine:
         self._fail_running(Unavailable("The server is stopping."))
         if self._controls.qsize() and self.alive:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._controls.join(), 1.0)
+                async with asyncio.timeout(LAST_ABORTS_S):
+                    await self._controls.join()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._channel is not None:
-            await self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
 
     async def generate(self, job: Job) -> AsyncGenerator[Chunk, None]:
         lease = await self._wait_for_lease()
@@ -221,8 +225,10 @@ class TritonEngine:
 
     async def _wait_for_lease(self) -> str:
         if self._lease is None:
+            # Not wait_for: in Python 3.11 it can lose a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leased.wait(), self._connect)
+                async with asyncio.timeout(self._connect):
+                    await self._leased.wait()
         if self._lease is None:
             raise Unavailable("The model server is not available.")
         return self._lease

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,3 +62,12 @@ async def serving(app: FastAPI) -> AsyncIterator[Running]:
     finally:
         server.should_exit = True
         await asyncio.wait_for(task, 20)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the event loop will bring about. Raises `TimeoutError` after 10 s."""
+    async with asyncio.timeout(10):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.005)

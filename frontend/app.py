@@ -1,0 +1,121 @@
+"""The application: everything is made here, once, and handed to the routes as `app.state`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from time import time
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from frontend.access import Access
+from frontend.admission import Admission
+from frontend.auth import Auth, load_keys
+from frontend.body_limit import BodyLimit
+from frontend.client_secrets import ClientSecrets
+from frontend.drain import Refusal
+from frontend.engine.base import Engine
+from frontend.engine.fake import FakeEngine
+from frontend.errors import install
+from frontend.health import Health
+from frontend.metrics import VERSION, Metrics
+from frontend.request_id import RequestId
+from frontend.routes import chat, health, models, realtime, video
+from frontend.senses import Detectors
+from frontend.settings import Settings
+from omni.profile import Profile, load_profile
+
+WORKERS: Final = 4
+"""Threads for what sessions find too long for the event loop: voice detection and thumbnails."""
+
+
+def make_engine(settings: Settings, profile: Profile) -> Engine:
+    """The engine that the settings name."""
+    if settings.engine == "fake":
+        return FakeEngine()
+    from frontend.engine.triton import TritonEngine
+
+    return TritonEngine(settings.triton_url, speech=profile.speech, silence_timeout_s=settings.generation_timeout)
+
+
+def create_app(settings: Settings, engine: Engine | None = None) -> FastAPI:
+    """The front door, for any ASGI server.
+
+    `app.state` has settings, profile, models (the names that clients may use), engine, admission, metrics, health and
+    created (Unix time). Raises `SettingsError` or `ProfileError`.
+    """
+    profile = load_profile(settings.profile)
+    names = settings.model_names(profile.model)
+    keys = load_keys(settings)
+    secrets = ClientSecrets()
+    engine = engine or make_engine(settings, profile)
+    metrics = Metrics(model=names[0], profile=profile.name, speech=profile.speech)
+    admission = Admission(
+        generations=settings.max_in_flight,
+        sessions=settings.max_sessions,
+        media_bytes=settings.max_media_bytes,
+        on_refusal=lambda reason: metrics.admission_rejections.labels(reason).inc(),
+    )
+    metrics.watch("omni_media_bytes", "Bytes of media that wait for Triton.", lambda: admission.media_bytes)
+    state = Health(engine, settings, metrics, admission)
+    workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="session")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        state.start()
+        try:
+            yield
+        finally:
+            await state.stop()
+            await engine.close()
+            workers.shutdown(wait=False, cancel_futures=True)
+
+    middleware = [Middleware(RequestId), Middleware(Access, metrics=metrics)]
+    if settings.allowed_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.allowed_origins,
+                allow_methods=["GET", "POST", "OPTIONS"],
+                allow_headers=["*"],
+                expose_headers=["x-request-id", "retry-after"],
+            )
+        )
+    middleware.append(Middleware(Refusal, admission=admission, retry_after_s=settings.retry_after_s))
+    if keys:
+        middleware.append(Middleware(Auth, keys=keys, client_secrets=secrets))
+    middleware.append(Middleware(BodyLimit, limit=settings.max_body_bytes))
+
+    docs = not settings.disable_docs
+    app = FastAPI(
+        title="Omni server",
+        version=VERSION,
+        summary="Text, images, sound and video in; text and speech out.",
+        lifespan=lifespan,
+        middleware=middleware,
+        docs_url="/docs" if docs else None,
+        redoc_url="/redoc" if docs else None,
+        openapi_url="/openapi.json" if docs else None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.state.settings = settings
+    app.state.profile = profile
+    app.state.models = names
+    app.state.engine = engine
+    app.state.admission = admission
+    app.state.metrics = metrics
+    app.state.health = state
+    app.state.client_secrets = secrets
+    app.state.detectors = Detectors()
+    app.state.workers = workers
+    app.state.video = video.deployment_of(app.state)
+    app.state.created = time()
+    install(app)
+    for module in (health, models, chat, realtime, video):
+        app.include_router(module.router)
+    return app

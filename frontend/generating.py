@@ -1,0 +1,41 @@
+"""Generations of a session, with what every generation needs around it: admission, metrics and word to the health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from frontend.errors import INTERNAL
+from omni.contract.chunk import Chunk
+from omni.contract.errors import Cancelled, OmniError
+from omni.contract.job import Job
+
+
+async def generate(state: Any, endpoint: str, job: Job) -> AsyncGenerator[Chunk, None]:
+    """The chunks of `job`; `state` is the application's. Raises an `OmniError`, `Overloaded` before any work.
+
+    A prefill is no turn: it takes no ticket and isn't counted, since its session has one at most and loses it to every
+    question.
+    """
+    if job.settings.prefill:
+        async with aclosing(state.engine.generate(job)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        return
+    turn = state.metrics.turn(endpoint)
+    try:
+        with state.admission.admit("generation"):
+            async with aclosing(state.engine.generate(job)) as chunks:
+                async for chunk in chunks:
+                    turn.chunk(chunk)
+                    yield chunk
+    except Exception as error:
+        known = error if isinstance(error, OmniError) else INTERNAL
+        state.health.report(known)
+        turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
+        raise
+    except BaseException:
+        turn.end("cancelled")
+        raise
+    turn.end("completed")

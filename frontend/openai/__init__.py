@@ -1,0 +1,1 @@
+"""OpenAI's chat shapes: requests into jobs, chunks into answers. Pure: no sockets, no event loop, no clock."""

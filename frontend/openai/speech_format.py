@@ -1,0 +1,137 @@
+"""Speech in the formats that a client may ask for.
+
+wav and flac lose nothing and are made per piece: each piece is a complete file. mp3, aac and opus carry state from
+sound to sound, so one encoder runs through the whole answer and the pieces, put behind each other, are one file:
+no gap and no click where one piece ends. pcm16 is the bare samples.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import av
+import numpy as np
+
+from omni.contract.names import SAMPLE_RATE
+
+
+class SpeechEncoder(Protocol):
+    """Takes mono signed 16-bit little-endian samples at `SAMPLE_RATE` and gives bytes of its format."""
+
+    heavy: bool
+    """Whether a piece takes long enough to be encoded off the event loop."""
+
+    def encode(self, pcm: bytes) -> bytes:
+        """The next piece; may be empty while the encoder gathers a frame."""
+
+    def finish(self) -> bytes:
+        """What was still held back."""
+
+
+def wav_header(size: int) -> bytes:
+    """The 44 bytes before `size` bytes of samples."""
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16, b"data", size,
+    )  # fmt: skip
+
+
+class _Pcm:
+    heavy = False
+
+    def encode(self, pcm: bytes) -> bytes:
+        return pcm
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _Wav(_Pcm):
+    def encode(self, pcm: bytes) -> bytes:
+        return wav_header(len(pcm)) + pcm
+
+
+_BIT_RATE = 64_000
+"""Bits per second of the lossy formats: speech is transparent there."""
+
+
+class _Container:
+    """One file, written by one encoder of FFmpeg as the samples come."""
+
+    heavy = True
+
+    def __init__(self, container: str, codec: str, sample_format: str, **options: str) -> None:
+        self._file = io.BytesIO()
+        self._container: Any = av.open(
+            _NoSeek(self._file), "w", format=container, container_options={"flush_packets": "1", **options}
+        )
+        stream: Any = self._container.add_stream(codec, rate=SAMPLE_RATE)
+        stream.bit_rate = _BIT_RATE
+        stream.codec_context.layout = "mono"
+        stream.codec_context.format = sample_format
+        self._stream = stream
+        self._to_codec = av.AudioResampler(sample_format, "mono", SAMPLE_RATE)
+        self._samples = 0
+
+    def encode(self, pcm: bytes) -> bytes:
+        if not pcm:
+            return b""
+        frame = av.AudioFrame.from_ndarray(np.frombuffer(pcm, "<i2")[None], "s16", "mono")
+        frame.sample_rate = SAMPLE_RATE
+        frame.pts = self._samples
+        self._samples += frame.samples
+        for converted in self._to_codec.resample(frame):
+            self._container.mux(self._stream.encode(converted))
+        return self._take()
+
+    def finish(self) -> bytes:
+        if self._samples:
+            self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = self._file.getvalue()
+        self._file.seek(0)
+        self._file.truncate()
+        return data
+
+
+class _NoSeek:
+    """A file that can only be written to the end, so that no format goes back to mend its header."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self.write = file.write
+
+
+class _Flac:
+    heavy = True
+
+    def encode(self, pcm: bytes) -> bytes:
+        if not pcm:
+            return b""
+        file = _Container("flac", "flac", "s16")
+        return file.encode(pcm) + file.finish()
+
+    def finish(self) -> bytes:
+        return b""
+
+
+_ENCODERS: Mapping[str, Callable[[], SpeechEncoder]] = {
+    "wav": _Wav,
+    "mp3": lambda: _Container("mp3", "libmp3lame", "s16p", write_xing="0", id3v2_version="0"),
+    "flac": _Flac,
+    "opus": lambda: _Container("ogg", "libopus", "s16", page_duration="1"),
+    "aac": lambda: _Container("adts", "aac", "fltp"),
+    "pcm16": _Pcm,
+    "pcm": _Pcm,
+}
+FORMATS = tuple(_ENCODERS)
+
+
+def encoder(format: str) -> SpeechEncoder:
+    """A new encoder for one answer. Raises KeyError when `format` isn't one of `FORMATS`."""
+    return _ENCODERS[format]()

@@ -1,0 +1,1 @@
+"""The HTTP surface: one module per subject, each with its `router`."""

@@ -1,0 +1,173 @@
+"""`/v1/realtime`: the WebSocket, the short-lived keys for browsers, and what the SGLang session profile can do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing
+from time import time
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, WebSocket
+from starlette.responses import JSONResponse
+
+from frontend.auth import offered
+from frontend.client_secrets import DEFAULT_S, LEAST_S, MOST_S, ClientSecret
+from frontend.drive import drive
+from frontend.errors import INTERNAL, RESPONSES, refuse
+from frontend.media.limits import MediaLimits
+from frontend.protocol.fields import BadEvent, Fields
+from frontend.protocol.realtime import Limits, Realtime
+from frontend.protocol.realtime_config import Config, Offer, updated
+from frontend.protocol.realtime_dialects import BETA, DIALECTS, Dialect
+from frontend.protocol.realtime_events import read
+from frontend.senses import FrontSenses, speaks_tones
+from omni.contract.chunk import Chunk
+from omni.contract.errors import Cancelled, InvalidRequest, OmniError, TooLarge, UnknownModel
+from omni.contract.job import Job
+
+ENDPOINT: Final = "realtime"
+SUBPROTOCOL: Final = "realtime"
+MAX_SECRET_BODY: Final = 64 * 1024
+"""Bytes of a request for a client secret: the configuration of a session is kept with it."""
+
+router = APIRouter()
+
+
+@router.websocket("/v1/realtime")
+async def realtime(ws: WebSocket) -> None:
+    """A live conversation. `model`, `dialect` and `intent` may stand in the query."""
+    state: Any = ws.app.state
+    with ExitStack() as held:
+        try:
+            dialect = _dialect(ws)
+            model = _model(ws, state.models)
+            held.enter_context(state.admission.admit("session"))
+        except OmniError as error:
+            return await refuse(error, ws.scope, ws.receive, ws.send, state.settings.retry_after_s)
+        secret: ClientSecret | None = state.client_secrets.find(offered(ws.scope))
+        senses = FrontSenses(state.detectors, _images(state.settings), exact_alignment=speaks_tones(state.profile))
+        held.callback(senses.close)
+        session = Realtime(
+            offer_of(state),
+            limits_of(state.settings),
+            senses,
+            now=asyncio.get_running_loop().time(),
+            created=time(),
+            dialect=dialect,
+            prefill=state.settings.realtime_prefill,
+            session={"model": model, **(secret.session if secret is not None else {})},
+        )
+        gauge = state.metrics.sessions_active.labels(ENDPOINT)
+        gauge.inc()
+        held.callback(gauge.dec)
+        await ws.accept(SUBPROTOCOL if SUBPROTOCOL in ws.scope["subprotocols"] else None)
+        budget = state.settings.realtime_send_bytes
+        await drive(ws, session, state.engine, state.workers, send_budget=budget, generate=_generate(state))
+    return None
+
+
+@router.post("/v1/realtime/client_secrets", responses=RESPONSES, tags=["realtime"])
+async def client_secrets(request: Request) -> JSONResponse:
+    """A short-lived key with which a browser may open a session, and that session's configuration."""
+    state: Any = request.app.state
+    body = await request.body()
+    if len(body) > MAX_SECRET_BODY:
+        raise TooLarge(f"The body may have {MAX_SECRET_BODY} bytes.")
+    try:
+        seconds, session = _wanted(Fields(read(body.decode("utf-8", "replace") or "{}")))
+        config = updated(Config.default(offer_of(state)), Fields(session, "session"), offer_of(state))
+    except BadEvent as problem:
+        raise InvalidRequest(problem.message, param=problem.param) from None
+    value, secret = state.client_secrets.make(seconds, session)
+    shown = {"id": f"sess_{value[-12:]}", "object": "realtime.session", "expires_at": 0, **config.to_json()}
+    return JSONResponse({"value": value, "expires_at": secret.expires_at, "session": shown})
+
+
+def _wanted(fields: Fields) -> tuple[int, dict[str, Any]]:
+    seconds = DEFAULT_S
+    if (after := fields.object("expires_after")) is not None:
+        after.choice("anchor", ("created_at",))
+        seconds = after.whole("seconds", LEAST_S, MOST_S) or DEFAULT_S
+        after.end()
+    session = fields.raw("session") or {}
+    fields.end()
+    Fields(session, "session")
+    return seconds, dict(session)
+
+
+def _dialect(ws: WebSocket) -> Dialect:
+    asked = ws.query_params.get("dialect")
+    if asked is None:
+        if "realtime=v1" in ws.headers.get("openai-beta", ""):
+            return BETA
+        asked = ws.app.state.settings.realtime_dialect
+    if asked not in DIALECTS:
+        raise InvalidRequest(f"dialect must be one of {', '.join(DIALECTS)}.", param="dialect")
+    return DIALECTS[asked]
+
+
+def _model(ws: WebSocket, models: tuple[str, ...]) -> str:
+    if ws.query_params.get("intent", "conversation") != "conversation":
+        raise InvalidRequest("intent must be conversation.", param="intent")
+    model = ws.query_params.get("model") or models[0]
+    if model not in models:
+        raise UnknownModel("This server has no such model; GET /v1/models lists what it has.", param="model")
+    return model
+
+
+def offer_of(state: Any) -> Offer:
+    profile = state.profile
+    return Offer(
+        models=state.models,
+        voices=profile.voices,
+        speech=profile.speech,
+        instructions_chars=state.settings.realtime_instructions_chars,
+    )
+
+
+def limits_of(settings: Any) -> Limits:
+    return Limits(
+        buffer_s=settings.realtime_buffer_s,
+        turn_s=settings.realtime_turn_s,
+        items=settings.realtime_items,
+        chars=settings.realtime_chars,
+        media_bytes=settings.realtime_media_bytes,
+        image_bytes=settings.realtime_image_bytes,
+        frames=settings.realtime_frames,
+        responses=settings.realtime_responses,
+        idle_s=settings.realtime_idle_s,
+        age_s=settings.realtime_age_s,
+    )
+
+
+def _images(settings: Any) -> MediaLimits:
+    return MediaLimits(item_bytes=settings.realtime_image_bytes, image_pixels=settings.max_image_pixels)
+
+
+def _generate(state: Any) -> Callable[[Job], AsyncGenerator[Chunk, None]]:
+    """The engine's, with a ticket and metrics for each generation; prefills and transcripts aren't turns."""
+
+    async def generate(job: Job) -> AsyncGenerator[Chunk, None]:
+        turn = None if job.priority < 0 else state.metrics.turn(ENDPOINT)
+        try:
+            with state.admission.admit("generation"):
+                async with aclosing(state.engine.generate(job)) as chunks:
+                    async for chunk in chunks:
+                        if turn is not None:
+                            turn.chunk(chunk)
+                        yield chunk
+        except Exception as error:
+            known = error if isinstance(error, OmniError) else INTERNAL
+            state.health.report(known)
+            if turn is not None:
+                turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
+            raise
+        except BaseException:
+            if turn is not None:
+                turn.end("cancelled")
+            raise
+        if turn is not None:
+            turn.end("completed")
+
+    return generate
