@@ -23,7 +23,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import av
 import numpy as np
 import numpy.typing as npt
-import support.torch_without_triton  # noqa: F401  before transformers
 import torch
 from PIL import Image
 
@@ -34,7 +33,7 @@ from omni.stages.media.audio import decode_audio
 from omni.stages.media.image import decode_image
 from omni.stages.media.video import Sampling, decode_video
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SYSTEM = "You are a helpful assistant."
 FPS = 2.0
 """Frames per second at which the clips below are sampled."""
