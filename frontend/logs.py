@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal
 
+from opentelemetry import trace
+
 from frontend import request_id
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
@@ -27,6 +29,8 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     out = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if id := request_id.current():
         out["request_id"] = id
+    if (span := trace.get_current_span().get_span_context()).is_valid:
+        out["trace_id"] = trace.format_trace_id(span.trace_id)
     if record.exc_info and record.exc_info[1] is not None:
         out["exception"] = describe(record.exc_info[1])
         out["where"] = _where(record.exc_info[2])

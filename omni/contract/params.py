@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
+from urllib.parse import unquote
 
 from omni.contract.errors import InvalidRequest
 from omni.contract.names import CODE2WAV, TALKER, THINKER
@@ -203,6 +204,8 @@ class Settings:
     """Only warm the prefix: compute and keep the prompt's state, generate nothing."""
     session: str | None = None
     """Name of the conversation, a hint for prefix reuse."""
+    trace: str | None = None
+    """W3C `traceparent` of the span that the stages' spans belong to; None when this generation isn't traced."""
 
     def __post_init__(self) -> None:
         for name in self.sampling:
@@ -232,15 +235,19 @@ class Settings:
                 "lease": self.lease,
                 "prefill": self.prefill,
                 "session": self.session,
+                **({} if self.trace is None else {"trace": self.trace}),
             },
             separators=(",", ":"),
         )
 
     @classmethod
     def loads(cls, text: str) -> Settings:
-        """Raises `InvalidRequest` when `text` isn't a `Settings`."""
+        """Raises `InvalidRequest` when `text` isn't a `Settings`.
+
+        It may be percent-encoded, for clients such as perf_analyzer, whose parameters can't hold a colon.
+        """
         try:
-            data = json.loads(text or "{}")
+            data = json.loads(unquote(text) if text.startswith("%7B") else text or "{}")
             return cls(
                 speech=bool(data.get("speech", False)),
                 sampling={name: SamplingParams.from_json(one) for name, one in data.get("sampling", {}).items()},
@@ -248,6 +255,7 @@ class Settings:
                 lease=data.get("lease"),
                 prefill=bool(data.get("prefill", False)),
                 session=data.get("session"),
+                trace=data.get("trace"),
             )
         except (ValueError, TypeError, AttributeError):
             raise InvalidRequest("The settings of the request can't be read.", param="settings") from None

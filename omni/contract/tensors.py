@@ -180,6 +180,15 @@ def unpack_request(id: str, tensors: Mapping[str, npt.NDArray[Any]], settings: S
     return StageMessage(job=unpack_job(id, _bytes(job), tensors.get(MEDIA.name), settings), eos=True)
 
 
+def seq_of(tensors: Mapping[str, npt.NDArray[Any]]) -> int:
+    """The number of a message on its edge; -1 when it has none that can be read."""
+    seq = tensors.get(SEQ.name)
+    try:
+        return -1 if seq is None else int(seq.reshape(-1)[0])
+    except (ValueError, TypeError, IndexError):
+        return -1
+
+
 def unpack(tensors: Mapping[str, npt.NDArray[Any]]) -> StageMessage:
     """The inverse of `pack`. Raises `OmniError` when a tensor doesn't hold what its name promises."""
     try:

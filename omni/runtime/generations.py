@@ -84,7 +84,19 @@ class Delivery:
     final: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What became of a traced generation in this stage. Times are seconds of the stage's steady clock."""
+
+    trace: str
+    id: str
+    began: float
+    first_sent: float
+    ended: float
+    outcome: str
+
+
+@dataclass(slots=True, eq=False)
 class Generation:
     id: str
     settings: Settings
@@ -101,6 +113,9 @@ class Generation:
     seq: int = 0
     text_sent: bool = False
     sent_at: float = 0.0
+    began: float = 0.0
+    first_sent: float = 0.0
+    outcome: str = ""
 
     def add(self, message: StageMessage) -> None:
         if self.pending and self.pending[-1].joins(message):
@@ -127,11 +142,14 @@ class Generations:
         self._pace = pace
         self._ttl = ttl_s
         self._live: dict[str, Generation] = {}
-        self._going_out: dict[str, Generation] = {}
+        self._going_out: dict[Generation, None] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self._unborn: OrderedDict[str, None] = OrderedDict()
+        """Generations that were aborted before their first message came."""
         self._lost_leases: OrderedDict[str, None] = OrderedDict()
         self._work: list[Work] = []
         self._loose: list[Responder] = []
+        self._lives: list[Life] = []
         self.outcomes: dict[str, int] = {"completed": 0, "cancelled": 0, "failed": 0}
 
     def __len__(self) -> int:
@@ -140,14 +158,13 @@ class Generations:
     @property
     def open_requests(self) -> int:
         """Requests that wait for their end."""
-        mine = {id(g): g for g in (*self._live.values(), *self._going_out.values())}
-        return len(self._loose) + sum(1 + len(g.closing) for g in mine.values())
+        return len(self._loose) + sum(1 + len(g.closing) for g in {*self._live.values(), *self._going_out})
 
     def receive(
         self, id: str, settings: str, inputs: Mapping[str, npt.NDArray[Any]], responder: Responder, now: float
     ) -> None:
         """A request of generation `id` arrived, with its `settings` as JSON."""
-        if id in self._ended:
+        if self._comes_too_late(id, inputs):
             self._loose.append(responder)
             return
         generation = self._live.get(id)
@@ -156,7 +173,7 @@ class Generations:
                 generation = self._open(id, settings, responder, now)
             else:
                 generation.closing.append(responder)
-                self._going_out[id] = generation
+                self._going_out[generation] = None
             generation.heard = now
             if self._stage == PREPROCESS:
                 self._told(generation, tensors.unpack_request(id, inputs, generation.settings))
@@ -170,9 +187,20 @@ class Generations:
                 generation = self._live[id] = Generation(id, Settings(), responder, now)
             self._end(generation, error)
 
+    def _comes_too_late(self, id: str, inputs: Mapping[str, npt.NDArray[Any]]) -> bool:
+        """Whether a message is the rest of something that is over. An id may be used again once it is."""
+        first = self._stage == PREPROCESS or tensors.seq_of(inputs) == 0
+        if first and id in self._unborn:
+            del self._unborn[id]
+            self._remember(self._ended, id)
+            return True
+        if first and id not in self._live:
+            self._ended.pop(id, None)
+        return id in self._ended
+
     def _open(self, id: str, settings: str, responder: Responder, now: float) -> Generation:
         parsed = Settings.loads(settings)
-        generation = self._live[id] = Generation(id, parsed, responder, now)
+        generation = self._live[id] = Generation(id, parsed, responder, now, began=now)
         if parsed.lease is not None and parsed.lease in self._lost_leases:
             self._end(generation, Cancelled("The client is gone."))
         else:
@@ -225,8 +253,8 @@ class Generations:
         """Stop a generation at once, also one whose first message is still on its way."""
         if (generation := self._live.get(id)) is not None:
             self._end(generation, Cancelled("The request was cancelled."))
-        else:
-            self._remember(self._ended, id)
+        elif id not in self._ended:
+            self._remember(self._unborn, id)
 
     def lease_lost(self, name: str) -> None:
         """Stop everything that lived on a lease, now and later."""
@@ -250,17 +278,22 @@ class Generations:
         """What is to be sent now, in order; each thing is given out once."""
         out = [Delivery(responder, None, True) for responder in self._loose]
         self._loose.clear()
-        for id, generation in list(self._going_out.items()):
+        for generation in list(self._going_out):
             if generation.due(self._pace) <= now:
-                del self._going_out[id]
+                del self._going_out[generation]
                 out += self._deliver(generation, now)
         return out
+
+    def lives(self) -> list[Life]:
+        """Traced generations that ended; each is given out once."""
+        lives, self._lives = self._lives, []
+        return lives
 
     def next_due(self) -> float | None:
         """When `outgoing` will have something to give; None when nothing waits."""
         if self._loose:
             return 0.0
-        return min((g.due(self._pace) for g in self._going_out.values()), default=None)
+        return min((g.due(self._pace) for g in self._going_out), default=None)
 
     def _deliver(self, generation: Generation, now: float) -> list[Delivery]:
         messages = []
@@ -270,6 +303,7 @@ class Generations:
             generation.text_sent = generation.text_sent or message.text is not None
         closing, generation.pending, generation.closing = generation.closing, [], []
         generation.sent_at = now
+        generation.first_sent = generation.first_sent or now
         # The last message belongs to the anchor when it ends the generation; any other may ride on a request that is
         # to be closed anyway, which saves a round trip between processes.
         last = messages.pop() if generation.ended else None
@@ -279,12 +313,15 @@ class Generations:
         out += [Delivery(generation.anchor, message, False) for message in messages]
         if generation.ended:
             out.append(Delivery(generation.anchor, last, True))
+            if (trace := generation.settings.trace) is not None:
+                times = (generation.began, generation.first_sent, now)
+                self._lives.append(Life(trace, generation.id, *times, generation.outcome))
         return out
 
     def _out(self, generation: Generation, message: StageMessage) -> None:
         if not message.empty:
             generation.add(message)
-            self._going_out[generation.id] = generation
+            self._going_out[generation] = None
 
     def _end(self, generation: Generation, error: OmniError | None, *, tell_stage: bool = True) -> None:
         if error is not None:
@@ -299,6 +336,7 @@ class Generations:
         self._remember(self._ended, generation.id)
         outcome = "completed" if error is None else "cancelled" if isinstance(error, Cancelled) else "failed"
         self.outcomes[outcome] += 1
+        generation.outcome = outcome
 
     @staticmethod
     def _remember(place: OrderedDict[str, None], id: str) -> None:

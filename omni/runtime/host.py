@@ -20,6 +20,7 @@ from omni.contract.tensors import Tensors
 from omni.profile import load_profile
 from omni.runtime.generations import Pace
 from omni.runtime.loop import StageLoop
+from omni.runtime.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -131,11 +132,13 @@ class Model:
         if self.stage == THINKER:
             pace = Pace(float(options.get("coalesce_ms", 40)) / 1000, int(options.get("coalesce_tokens", 4)))
         self._inputs = [tensor.name for tensor in tensors.INPUTS[self.stage]]
+        self._spans = Spans(self.stage)
         self._loop = StageLoop(
             self.stage,
             lambda wake: stages.load(self.stage, StageConfig(options, wake)),
             pace=pace,
             ttl_s=float(options.get("ttl_s", 60)),
+            on_life=self._spans.record,
         )
         self._metrics = Metrics(self._loop)
         self._stopped = threading.Event()
@@ -173,6 +176,7 @@ class Model:
         self._loop.close()
         self._stopped.set()
         self._publisher.join(timeout=5)
+        self._spans.close()
 
 
 def triton_model(name: str) -> Callable[[], Model]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from omni.contract.errors import OmniError, StageFailed, Unavailable
 from omni.contract.stage import Stage
 from omni.contract.tensors import Control, StageMessage, pack
-from omni.runtime.generations import AT_ONCE, Delivery, Generations, Open, Pace, Push, Responder, Work
+from omni.runtime.generations import AT_ONCE, Delivery, Generations, Life, Open, Pace, Push, Responder, Work
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,16 @@ class StageLoop:
         pace: Pace = AT_ONCE,
         ttl_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
+        on_life: Callable[[Life], None] = lambda _: None,
     ) -> None:
-        """`create(wake)` makes the stage. Raises what `create` raises."""
+        """`create(wake)` makes the stage; `on_life` hears of each traced generation that ended, on the sender's thread.
+
+        Raises what `create` raises.
+        """
         self.name = name
         self.counters = Counters()
         self._clock = clock
+        self._on_life = on_life
         self._generations = Generations(name, pace=pace, ttl_s=ttl_s)
         self._lock = threading.Lock()
         self._engine_news = threading.Condition(self._lock)
@@ -213,6 +218,7 @@ class StageLoop:
             with self._lock:
                 now = self._clock()
                 deliveries = self._generations.outgoing(now)
+                lives = self._generations.lives()
                 if not deliveries:
                     due = self._generations.next_due()
                     if due is None and self._stopping.is_set():
@@ -224,6 +230,8 @@ class StageLoop:
                 self._send(delivery)
             self.counters.sent += len(deliveries)
             self.counters.send_seconds += self._clock() - began
+            for life in lives:
+                self._on_life(life)
 
     def _send(self, delivery: Delivery) -> None:
         packed = None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -86,3 +87,8 @@ def test_a_stage_that_does_not_sample_takes_no_sampling() -> None:
 def test_unreadable_settings_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Settings.loads(text)
+
+
+def test_settings_may_be_percent_encoded() -> None:
+    settings = Settings(speech=True, session="a:b %7B")
+    assert Settings.loads(quote(settings.dumps(), safe="")) == settings

@@ -114,6 +114,26 @@ def test_an_abort_may_come_before_the_generation() -> None:
     assert (anchor.finals, len(generations), generations.work()) == (1, 0, [])
 
 
+def test_an_id_may_be_used_again_once_it_is_over() -> None:
+    generations, again, straggler = Generations(names.TALKER), Recorder(), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), Recorder(), 0)
+    generations.abort("g")
+    generations.receive("g", "{}", thought(1, "b"), straggler, 0)
+    generations.receive("g", "{}", thought(0, "c"), again, 0)
+    assert words(deliver(generations)) == "ac"
+    assert (straggler.finals, straggler.got, again.finals, len(generations)) == (1, [], 0, 1)
+
+
+def test_an_abort_of_something_that_is_over_does_not_stop_the_next_of_its_id() -> None:
+    generations, again = Generations(names.TALKER), Recorder()
+    generations.receive("g", "{}", thought(0, "a"), Recorder(), 0)
+    generations.abort("g")
+    generations.abort("g")
+    generations.receive("g", "{}", thought(0, "b"), again, 0)
+    deliver(generations)
+    assert words(again.got) == "b"
+
+
 def test_a_lost_lease_ends_what_lives_on_it_now_and_later() -> None:
     generations = Generations(names.TALKER)
     mine, other, late = Recorder(), Recorder(), Recorder()
