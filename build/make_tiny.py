@@ -11,6 +11,7 @@ some of its parts change nothing at all, so that a comparison with it would prov
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import qwen_vocabulary
 import torch
+
+import omni.stages.qwen3_omni  # noqa: F401  it makes transformers importable
 
 HIDDEN = 32
 LAYERS = 4
@@ -153,33 +156,33 @@ def calibrate(code2wav: Any, groups: int, generator: torch.Generator) -> None:
     last.bias.zero_()
 
 
-def processor(tokenizer: Any) -> Any:
-    """The real processor's classes and figures."""
-    from transformers import (
-        Qwen2VLImageProcessor,
-        Qwen2VLVideoProcessor,
-        Qwen3OmniMoeProcessor,
-        WhisperFeatureExtractor,
-    )
+PREPROCESSOR: Mapping[str, Any] = {
+    "processor_class": "Qwen3OmniMoeProcessor",
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "patch_size": 16,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "min_pixels": 3136,
+    "max_pixels": 12_845_056,
+    "feature_size": 128,
+    "sampling_rate": 16_000,
+    "hop_length": 160,
+    "chunk_length": 300,
+    "n_fft": 400,
+    "dither": 0.0,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "return_attention_mask": True,
+}
+"""The figures of the real `preprocessor_config.json`."""
 
-    patches = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": [0.5] * 3}
-    patches |= {"image_std": [0.5] * 3, "size": {"shortest_edge": 3136, "longest_edge": 12_845_056}}
-    return Qwen3OmniMoeProcessor(
-        image_processor=Qwen2VLImageProcessor(**patches),
-        video_processor=Qwen2VLVideoProcessor(**patches),
-        feature_extractor=WhisperFeatureExtractor(
-            feature_size=128,
-            sampling_rate=16_000,
-            hop_length=160,
-            chunk_length=300,
-            n_fft=400,
-            padding_side="right",
-            return_attention_mask=True,
-            dither=0.0,
-        ),  # fmt: skip
-        tokenizer=tokenizer,
-        chat_template=CHAT_TEMPLATE,
-    )
+
+def write_processor(folder: Path) -> None:
+    (folder / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR, indent=1))
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}, indent=1))
 
 
 @torch.no_grad()
@@ -199,7 +202,7 @@ def make(folder: Path, *, groups: int = 4, real_vocab: bool = False) -> int:
     calibrate(model.code2wav, groups, generator)
     model.generation_config = GenerationConfig(eos_token_id=[ids["<|im_end|>"]], pad_token_id=ids["<|endoftext|>"])
     model.save_pretrained(folder)
-    processor(tokenizer).save_pretrained(folder)
+    write_processor(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -1,4 +1,4 @@
-"""Byte-level BPE vocabularies with the special tokens of Qwen3-Omni: a tiny one, and the real one without a download."""
+"""Byte-level BPE vocabularies with the special tokens of Qwen3-Omni: a tiny one, and the real one, both offline."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import yaml
 
 from omni.contract.names import STAGES
 
-PROFILES = Path(__file__).resolve().parent.parent / "build" / "profiles"
+_CHECKOUT = Path(__file__).resolve().parent.parent
+PROFILES = _CHECKOUT / "build" / "profiles"
 """Where a profile is looked for by its name."""
 
 
@@ -32,6 +33,8 @@ class Profile:
     """Most tokens of prompt and answer together."""
     speech: bool = True
     """Whether the deployment runs the talker and code2wav."""
+    prefix_reuse: bool = False
+    """Whether the thinker keeps the state of prompts, so that it pays to prefill what a session will ask about."""
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -50,7 +53,7 @@ def load_profile(name: str) -> Profile:
     if not isinstance(data, dict):
         raise ProfileError(f"the profile {name!r} must be a mapping")
     stages = data.pop("stages", {})
-    if unknown := data.keys() - {"model", "voices", "context_length", "speech"}:
+    if unknown := data.keys() - {"model", "voices", "context_length", "speech", "prefix_reuse"}:
         raise ProfileError(f"the profile {name!r} has unknown keys: {', '.join(sorted(unknown))}")
     if not isinstance(stages, dict) or (unknown := stages.keys() - set(STAGES)):
         raise ProfileError(f"the profile {name!r} must have a mapping of stages: {', '.join(STAGES)}")
@@ -62,5 +65,14 @@ def load_profile(name: str) -> Profile:
         voices=tuple(data.get("voices", ())),
         context_length=int(data.get("context_length", 32_768)),
         speech=bool(data.get("speech", True)),
-        stages={stage: dict(stages.get(stage) or {}) for stage in STAGES},
+        prefix_reuse=bool(data.get("prefix_reuse", False)),
+        stages={stage: _options(stages.get(stage) or {}) for stage in STAGES},
     )
+
+
+def _options(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage's section; a relative `checkpoint` is a folder of the checkout, wherever Triton was started."""
+    options = dict(section)
+    if "checkpoint" in options:
+        options["checkpoint"] = str(_CHECKOUT / str(options["checkpoint"]))
+    return options

@@ -112,20 +112,28 @@ def test_chunks_grow() -> None:
         assert chunks_of(drive.run([StageMessage(codes=codes[:12], eos=True)], SPEECH)) == [1, 2, 4, 5]
 
 
-def test_a_chunk_waits_for_all_its_frames_or_the_end() -> None:
-    codes = spell("x" * 11 * 5)
-    with Drive("code2wav") as drive:
-        drive.open("a", SPEECH)
-        drive.push("a", StageMessage(codes=codes[:2]))
-        assert len(drive.step()) == 1
-        assert drive.stage.wait() is None
-        drive.push("a", StageMessage(codes=codes[2:3]))
-        assert chunks_of([message for _, message in drive.step()]) == [2]
-        drive.push("a", StageMessage(codes=codes[3:5]))
-        assert drive.stage.wait() is None
-        drive.push("a", END)
-        ((_, last),) = drive.step()
-        assert (chunks_of([last]), last.eos) == ([2], True)
+def test_a_chunk_waits_for_its_frames_while_a_player_has_something_to_play() -> None:
+    codes, clock = spell("x" * 11 * 6), Clock()
+    stage = Code2wav(StageConfig({"ramp_margin_ms": 30}), clock)
+
+    def chunks() -> list[int]:
+        return chunks_of([message for _, message in stage.step()])
+
+    stage.open("a", SPEECH)
+    stage.push("a", StageMessage(codes=codes[:2]))
+    assert chunks() == [1]
+    assert stage.wait() == pytest.approx(0.05)
+    assert chunks() == []
+    stage.push("a", StageMessage(codes=codes[2:3]))
+    assert chunks() == [2], "all frames of the next chunk are there"
+    stage.push("a", StageMessage(codes=codes[3:4]))
+    clock.now += 0.22
+    assert chunks() == [1], "the player would run dry"
+    stage.push("a", StageMessage(codes=codes[4:6]))
+    assert chunks() == []
+    stage.push("a", END)
+    ((_, last),) = stage.step()
+    assert (chunks_of([last]), last.eos) == ([2], True)
 
 
 def test_each_chunk_may_take_its_time() -> None:

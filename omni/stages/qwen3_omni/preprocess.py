@@ -1,0 +1,166 @@
+"""preprocess: media decoded and sized, the conversation in tokens and positions.
+
+A sound's features are those that it has as the only one of a request. `transformers` pads the sounds of one call to the
+longest of them, by which the last frame of a shorter one differs from call to call; here a part is the same in every
+conversation, so that its state can be reused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from omni.contract.errors import InvalidMedia
+from omni.contract.handover import Handover
+from omni.contract.job import Job, MediaPart, VideoOptions
+from omni.contract.names import LISTEN_RATE
+from omni.contract.params import Settings
+from omni.contract.stage import Outputs, Stage, StageConfig
+from omni.contract.tensors import StageMessage
+from omni.stages.context import check_context
+from omni.stages.media.audio import Samples, decode_audio
+from omni.stages.media.image import decode_image
+from omni.stages.media.limits import Check, MediaLimits
+from omni.stages.media.store import DEFAULT_BYTES, MediaStore
+from omni.stages.media.video import Sampling, decode_video
+from omni.stages.qwen3_omni.chat import Chat
+from omni.stages.qwen3_omni.checkpoint import Figures
+from omni.stages.qwen3_omni.pixels import fit, grid, resize
+from omni.stages.qwen3_omni.prompt import Media, lay_out
+from omni.stages.workers import Workers
+
+VIDEO_PIXELS: Final[Mapping[str, int]] = {"min_pixels": 128 * 32 * 32, "max_pixels": 768 * 32 * 32}
+"""Per frame, where neither the profile nor the request says otherwise: those of `Qwen3OmniMoeProcessor`."""
+
+LEAST_SOUND: Final = 400
+"""Samples of the shortest sound that has features: one window of the Fourier transform."""
+
+
+def create(config: StageConfig) -> Stage:
+    return Preprocess(config)
+
+
+class Preprocess:
+    """Options: `checkpoint`; `workers` (2), `max_queue` (256) jobs that wait, `store_bytes` and `cache_bytes` (256 MiB
+    each) of encoded and of prepared media that are remembered, `limits` as `MediaLimits`, `video` as `Sampling`,
+    `context_length` (32768).
+    """
+
+    def __init__(self, config: StageConfig) -> None:
+        from transformers import WhisperFeatureExtractor
+
+        options = config.options
+        checkpoint = Path(options["checkpoint"])
+        self._figures = Figures.of(checkpoint)
+        self._chat = Chat(checkpoint)
+        self._ears: Any = WhisperFeatureExtractor.from_pretrained(checkpoint, local_files_only=True)
+        self._limits = MediaLimits.of(options)
+        self._sampling = Sampling.of({"video": {**VIDEO_PIXELS, **options.get("video", {})}})
+        self._context_length = int(options.get("context_length", 32_768))
+        self.store = MediaStore(
+            lambda made: cast(Media, made).nbytes,
+            int(options.get("store_bytes", DEFAULT_BYTES)),
+            int(options.get("cache_bytes", DEFAULT_BYTES)),
+        )
+        self._workers = Workers(
+            self._prepare,
+            config.wake,
+            workers=int(options.get("workers", 2)),
+            max_queue=int(options.get("max_queue", 256)),
+        )
+
+    def __len__(self) -> int:
+        """Generations that are held."""
+        return len(self._workers)
+
+    def open(self, generation: str, settings: Settings) -> None:
+        self._workers.open(generation, settings)
+
+    def push(self, generation: str, message: StageMessage) -> None:
+        if message.job is not None:
+            self.store.keep(message.job)
+        self._workers.push(generation, message)
+
+    def abort(self, generation: str) -> None:
+        self._workers.abort(generation)
+
+    def step(self) -> Outputs:
+        return self._workers.step()
+
+    def wait(self) -> float | None:
+        return self._workers.wait()
+
+    def close(self) -> None:
+        self._workers.close()
+
+    def _prepare(self, job: Job, check: Check) -> Handover:
+        prompt = lay_out(
+            self._chat.ids(job.messages),
+            [self._made(part, job.video, check) for part in job.media],
+            self._figures,
+            use_audio_in_video=job.video.use_audio,
+            priority=job.priority,
+        )
+        check_context(len(prompt.ids), job.settings, self._context_length)
+        return prompt.to_handover()
+
+    def _made(self, part: MediaPart, options: VideoOptions, check: Check) -> Media:
+        def make(data: bytes) -> Media:
+            if part.kind == "image":
+                return self._image(part, data)
+            if part.kind == "audio":
+                samples = decode_audio(data, self._limits, part.param, check=check)
+                return Media(kind="audio", key=_key(part), mel=self._hear(samples, part.param))
+            return self._video(part, data, options, check)
+
+        check()
+        return self.store.made(part, options if part.kind == "video" else None, make)
+
+    def _image(self, part: MediaPart, data: bytes) -> Media:
+        figures = self._figures
+        image = decode_image(data, self._limits, part.param)
+        height, width, _ = image.shape
+        size = fit(height, width, figures.factor, figures.min_pixels, figures.max_pixels, part.param)
+        pixels = resize(image, *size)[None]
+        return Media(kind="image", key=_key(part), pixels=pixels, grid=grid(pixels.shape, figures))
+
+    def _video(self, part: MediaPart, data: bytes, options: VideoOptions, check: Check) -> Media:
+        sampling, figures = self._sampling.asked(options, self._limits), self._figures
+
+        def sized(height: int, width: int, frames: int) -> tuple[int, int]:
+            most = max(figures.factor**2, min(sampling.max_pixels, sampling.total_pixels // max(frames, 1)))
+            return fit(height, width, figures.factor, min(sampling.min_pixels, most), most, part.param)
+
+        clip = decode_video(data, sampling, self._limits, part.param, sound=options.use_audio, fit=sized, check=check)
+        step = 1 / sampling.fps
+        if len(clip.times) > 1 and abs(len(clip.times) - clip.seconds * sampling.fps) > 1:
+            # A long clip is sampled more thinly than asked for, one with few frames can't be sampled as often.
+            step = float(clip.times[-1] - clip.times[0]) / (len(clip.times) - 1)
+        heard = clip.sound is not None and len(clip.sound) >= LEAST_SOUND
+        return Media(
+            kind="video",
+            key=_key(part, sampling, heard),
+            pixels=clip.frames,
+            mel=self._hear(clip.sound, part.param) if heard and clip.sound is not None else None,
+            grid=grid(clip.frames.shape, figures),
+            second_per_grid=figures.temporal_patch * step,
+        )
+
+    def _hear(self, samples: Samples, param: str) -> npt.NDArray[np.float32]:
+        """Log-mel features [mel bins, frames]."""
+        if len(samples) < LEAST_SOUND:
+            raise InvalidMedia("The audio is too short to be heard.", param=param)
+        made = self._ears(
+            samples, sampling_rate=LISTEN_RATE, padding=True, truncation=False, return_attention_mask=True
+        )
+        mel = made["input_features"][0]
+        return np.ascontiguousarray(mel[:, : int(made["attention_mask"][0].sum())], np.float32)
+
+
+def _key(part: MediaPart, *options: object) -> str:
+    return hashlib.sha256(repr((part.kind, part.digest, *options)).encode()).hexdigest()
