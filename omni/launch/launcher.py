@@ -57,6 +57,8 @@ class Launcher:
         self._triton = EmbeddedTriton(
             profile=options.profile,
             models=options.model_repository,
+            host=options.triton_host,
+            metrics_host=options.triton_metrics_host,
             grpc_port=options.triton_grpc_port,
             http_port=options.triton_http_port,
             metrics_port=options.triton_metrics_port,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -16,6 +17,8 @@ from omni.launch.ports import Address
 from omni.launch.server import HOME, HOST, MODELS
 
 ENV = "OMNI_"
+DEMO = Path(sys.prefix) / "share" / "omni" / "demo"
+"""Where `make demo` leaves the models of the demo profile."""
 SHARED = ("host", "port", "profile", "shutdown_timeout")
 """What the front door's configuration file may say to us too."""
 
@@ -25,17 +28,29 @@ def _about(meaning: str, low: float = 0, high: float = float("inf")) -> dict[str
     return {"meaning": meaning, "low": low, "high": high}
 
 
+def default_profile(demo: Path = DEMO) -> str:
+    """`demo` where its models are installed, else `dummy`."""
+    return "demo" if demo.is_dir() else "dummy"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Every field is `--name-of-field` on the command line and `OMNI_NAME_OF_FIELD` in the environment."""
 
-    profile: str = field(default="dummy", metadata=_about("profile by name, or the path of a .yaml file"))
+    profile: str = field(
+        default=default_profile(),
+        metadata=_about(
+            "profile by name, or the path of a .yaml file; without it demo if that is installed, else dummy"
+        ),
+    )
     host: str = field(default="127.0.0.1", metadata=_about("address that the front door listens on"))
     port: int = field(default=8000, metadata=_about("port that the front door listens on; 0: a free one", 0, 65535))
     config: Path | None = field(default=None, metadata=_about("YAML file with settings of the front door"))
-    triton_grpc_port: int = field(default=8001, metadata=_about("local port of Triton's gRPC service", 0, 65535))
-    triton_metrics_port: int = field(default=8002, metadata=_about("local port of Triton's metrics", 0, 65535))
-    triton_http_port: int = field(default=8003, metadata=_about("local port of Triton's health", 0, 65535))
+    triton_host: str = field(default=HOST, metadata=_about("address of Triton's gRPC and health; keep it private"))
+    triton_metrics_host: str = field(default=HOST, metadata=_about("address of Triton's metrics"))
+    triton_grpc_port: int = field(default=8001, metadata=_about("port of Triton's gRPC service", 0, 65535))
+    triton_metrics_port: int = field(default=8002, metadata=_about("port of Triton's metrics", 0, 65535))
+    triton_http_port: int = field(default=8003, metadata=_about("port of Triton's health", 0, 65535))
     model_repository: Path = field(default=MODELS, metadata=_about("folder of the models that Triton loads"))
     tritonserver: Path | None = field(
         default=None, metadata=_about("tritonserver program to use in place of the embedded one")
@@ -62,8 +77,12 @@ class Options:
     @property
     def addresses(self) -> list[Address]:
         """Where Triton is to listen."""
-        names = ("triton_grpc_port", "triton_metrics_port", "triton_http_port")
-        return [Address(HOST, getattr(self, name), _names(name)) for name in names]
+        hosts = {
+            "triton_grpc_port": self.triton_host,
+            "triton_metrics_port": self.triton_metrics_host,
+            "triton_http_port": self.triton_host,
+        }
+        return [Address(host, getattr(self, name), _names(name)) for name, host in hosts.items()]
 
     @property
     def front_address(self) -> Address:

@@ -48,6 +48,8 @@ class EmbeddedTriton:
         *,
         profile: str = "dummy",
         models: Path = MODELS,
+        host: str = HOST,
+        metrics_host: str = HOST,
         grpc_port: int = 0,
         http_port: int = 0,
         metrics_port: int = 0,
@@ -59,9 +61,13 @@ class EmbeddedTriton:
     ) -> None:
         """`profile` is a name or the path of a file; port 0 is any free one; `home` holds the layout and the logs.
 
+        `host` is the address of gRPC and health, `metrics_host` that of the metrics; 0.0.0.0 is every interface.
+
         `tritonserver` is the program of an existing installation, None the one of the wheel. `start_timeout` and
         `exit_timeout` (what running requests get when the server is stopped) are seconds. `env` is added to ours.
         """
+        self._host = host
+        self._metrics_host = metrics_host
         self.grpc_port = grpc_port or free_port()
         self.http_port = http_port or free_port()
         self.metrics_port = metrics_port or free_port()
@@ -83,12 +89,12 @@ class EmbeddedTriton:
 
     @property
     def grpc_url(self) -> str:
-        """host:port"""
-        return f"{HOST}:{self.grpc_port}"
+        """host:port, for a client on this machine."""
+        return f"{_reachable(self._host)}:{self.grpc_port}"
 
     @property
     def metrics_url(self) -> str:
-        return f"http://{HOST}:{self.metrics_port}/metrics"
+        return f"http://{_reachable(self._metrics_host)}:{self.metrics_port}/metrics"
 
     @property
     def pid(self) -> int:
@@ -131,11 +137,11 @@ class EmbeddedTriton:
             "model-repository": self._models.resolve(),
             # The configurations are complete; completing them would start every stage twice.
             "disable-auto-complete-config": None,
-            "http-address": HOST,
+            "http-address": self._host,
             "http-port": self.http_port,
-            "grpc-address": HOST,
+            "grpc-address": self._host,
             "grpc-port": self.grpc_port,
-            "metrics-address": HOST,
+            "metrics-address": self._metrics_host,
             "metrics-port": self.metrics_port,
             "grpc-infer-allocation-pool-size": GRPC_POOL,
             "grpc-http2-min-recv-ping-interval-without-data": MIN_PING_INTERVAL_MS,
@@ -164,6 +170,7 @@ class EmbeddedTriton:
             env["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
         env["OMNI_PROFILE"] = self._profile
         env["PYTHONUNBUFFERED"] = "1"
+        env["PYTHONUTF8"] = "1"  # a stub starts in the C locale, where Python would read files as ASCII
         return env
 
     def wait_ready(self, pause: Callable[[float], None] = time.sleep) -> None:
@@ -179,7 +186,7 @@ class EmbeddedTriton:
         self.ready_at = time.monotonic()
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=2.0)
+        connection = http.client.HTTPConnection(_reachable(self._host), self.http_port, timeout=2.0)
         try:
             connection.request("GET", "/v2/health/ready")
             return connection.getresponse().status == 200
@@ -245,6 +252,11 @@ class EmbeddedTriton:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _reachable(host: str) -> str:
+    """Where a client on this machine finds a server that listens on `host`."""
+    return HOST if host == "0.0.0.0" else host
 
 
 def _is_stub(process: Process) -> bool:

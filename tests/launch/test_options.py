@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from omni.launch.errors import LaunchError
-from omni.launch.options import own_variables, read
+from omni.launch.options import DEMO, default_profile, own_variables, read
 
 pytestmark = pytest.mark.pure
 
@@ -13,9 +13,19 @@ pytestmark = pytest.mark.pure
 def test_defaults() -> None:
     command, options, extra = read(["serve"], {})
     assert (command, extra) == ("serve", [])
-    assert (options.host, options.port, options.profile) == ("127.0.0.1", 8000, "dummy")
+    assert (options.host, options.port, options.profile) == ("127.0.0.1", 8000, default_profile())
     assert [address.port for address in options.addresses] == [8001, 8002, 8003]
     assert {address.host for address in options.addresses} == {"127.0.0.1"}
+
+
+def test_the_demo_is_the_default_where_it_is_installed(tmp_path: Path) -> None:
+    assert default_profile(tmp_path / "missing") == "dummy"
+    assert default_profile(tmp_path) == "demo"
+
+
+def test_the_demo_is_looked_for_where_its_stages_find_it() -> None:
+    models = pytest.importorskip("omni.stages.demo.models", reason="the demo isn't installed", exc_type=ImportError)
+    assert models.TALKER.parent == DEMO
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:

@@ -258,6 +258,10 @@ def test_a_stop_before_it_is_ready(launch: Launch) -> None:
 
 
 def test_the_same_server_in_a_test(models, tmp_path: Path) -> None:
+    def regions() -> set[Path]:
+        return set(Path("/dev/shm").glob(f"*_omni_*_{os.getpid()}_*"))
+
+    others = regions()
     server = EmbeddedTriton(models=models.folder, home=tmp_path / "home", exit_timeout=1)
     with pytest.raises(LaunchError):
         _ = server.pid
@@ -277,7 +281,8 @@ def test_the_same_server_in_a_test(models, tmp_path: Path) -> None:
         server.wait_ready()
         assert server.pid != pid
         assert server.stubs() != stubs
-    assert not list(Path("/dev/shm").glob(f"*_omni_*_{os.getpid()}_*"))
+        assert regions() > others
+    assert regions() == others
 
 
 def test_a_server_that_is_not_ready_in_time(models, tmp_path: Path) -> None:
