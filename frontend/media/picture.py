@@ -32,21 +32,25 @@ def look(data: bytes, thumbnail: bool, max_pixels: int) -> tuple[str, npt.NDArra
     """`(digest, thumbnail)`: hexadecimal SHA-256 of the file, and RGB uint8 [64, 64, 3] or None when not asked for.
 
     Raises `InvalidMedia` for what isn't a whole picture and `TooLarge` for one of more than `max_pixels`. Without a
-    thumbnail only the header and the end are looked at, and damage in between stays unseen.
+    thumbnail only the first and the last bytes are looked at, and anything in between is left to be found by others.
     """
     format = sniff(data[:HEAD_BYTES])
     if format not in _PILLOW or _ENDS.get(format, b"") not in data:
         raise InvalidMedia("The frame is not a picture of a known format.")
+    small = _decode(data, _PILLOW[format], max_pixels) if thumbnail else None
+    return hashlib.sha256(data).hexdigest(), small
+
+
+def _decode(data: bytes, format: str, max_pixels: int) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(io.BytesIO(data), formats=(_PILLOW[format],)) as image:
+        with Image.open(io.BytesIO(data), formats=(format,)) as image:
             if image.width * image.height > max_pixels:
                 raise TooLarge(f"The frame has more than {max_pixels} pixels.")
-            small = _thumbnail(image) if thumbnail else None
-    except (InvalidMedia, TooLarge):
+            return _thumbnail(image)
+    except TooLarge:
         raise
     except Exception:  # a parser at work on bytes that a stranger made may raise anything
         raise InvalidMedia("The frame can't be decoded.") from None
-    return hashlib.sha256(data).hexdigest(), small
 
 
 def _thumbnail(image: Image.Image) -> npt.NDArray[np.uint8]:

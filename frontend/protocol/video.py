@@ -9,7 +9,6 @@ waits in a lane behind it; only what can't wait, such as stopping an answer that
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +17,7 @@ import orjson
 import pybase64
 
 from frontend.protocol.frames import Frame
+from frontend.protocol.lane import Lane
 from frontend.protocol.session import Action, Cancel, Close, Send, Start, Work
 from frontend.protocol.turns import Outcome, Turns
 from frontend.protocol.video_answer import Answer, Event
@@ -46,16 +46,6 @@ class State(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class _Step:
-    """A message in the lane. A frame's is ready once a worker has looked at it, and is run with what that gave."""
-
-    run: Callable[[Any], None]
-    frame: Frame | None = None
-    ready: bool = True
-    result: Any = None
-
-
-@dataclass(slots=True, eq=False)
 class _Query:
     """A question, from its message until its turn is over."""
 
@@ -76,8 +66,7 @@ class VideoSession:
         self._since = now
         """When the client was last heard or the last thing for it was done; the clock of both timeouts."""
         self._unsent = False
-        self._lane: deque[_Step] = deque()
-        self._looking: dict[int, _Step] = {}
+        self._lane: Lane[Frame] = Lane()
         self._hearing = Hearing(self._limits.audio_bytes, self._limits.audio_overflow, deployment.budget)
         self._turns = Turns()
         self._waiting: _Query | None = None
@@ -105,10 +94,8 @@ class VideoSession:
         self._settle()
 
     def worked(self, key: Hashable, result: Any, now: float) -> None:
-        step = self._looking.pop(key, None) if isinstance(key, int) else None
-        if step is not None:
-            step.ready, step.result = True, result
-            self._settle()
+        self._lane.release(key, result)
+        self._settle()
 
     def feed(self, turn: int, chunk: Chunk, now: float) -> None:
         if self._warmup.heard(turn) or self._turns.find(turn) is None:
@@ -203,10 +190,16 @@ class VideoSession:
         except OmniError as problem:
             self._tell(refusal(problem))
             return
-        step = _Step(lambda result: self._send(self._sight.take(frame, result)), frame, ready=False)
-        self._looking[frame.number] = step
-        self._lane.append(step)
-        self._out.append(Work(frame.number, self._sight.look(frame)))
+        look = self._sight.look(frame)
+
+        def take(result: Any) -> None:
+            self._send(self._sight.take(frame, result))
+
+        if self._sight.is_quick(frame):
+            self._lane.add(take, frame, _tried(look))
+        else:
+            self._lane.hold(frame.number, take, frame)
+            self._out.append(Work(frame.number, look))
 
     def _on_audio(self, event: Mapping[str, Any], now: float) -> None:
         self._hear(event.get("data"))
@@ -242,7 +235,7 @@ class VideoSession:
 
     def _then(self, run: Callable[[Any], None]) -> None:
         """Do something once everything that came before has taken effect."""
-        self._lane.append(_Step(run))
+        self._lane.add(run)
         if len(self._lane) > MAX_LANE:
             self._fail("Too many messages", Close(1013, "too many messages"), "overloaded")
 
@@ -252,9 +245,7 @@ class VideoSession:
 
     def _settle(self) -> None:
         """Bring everything as far as it goes."""
-        while self._lane and self._lane[0].ready:
-            step = self._lane.popleft()
-            step.run(step.result)
+        self._lane.run()
         if self._lane or self._turns.live is not None:
             return
         if self.state is State.DRAINING:
@@ -379,12 +370,18 @@ class VideoSession:
     def _close(self) -> None:
         self._stop_warmup()
         self.state = State.CLOSED
-        self._sight.release(step.frame for step in self._lane if step.frame is not None)
-        self._lane.clear()
-        self._looking.clear()
+        self._sight.release(self._lane.clear())
         self._sight.close()
         self._hearing.clear()
         self._waiting = self._query = self._answer = None
+
+
+def _tried(function: Callable[[], Any]) -> Any:
+    """What a function returns, or the error that it raises, as a worker would tell it."""
+    try:
+        return function()
+    except OmniError as problem:
+        return problem
 
 
 def _shown(value: Any) -> str:

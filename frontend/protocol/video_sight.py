@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 MAX_ECHO_BYTES: Final = 4096
 """JSON of the fields of a frame that its client gets back."""
 
+QUICK_BYTES: Final = 256 * 1024
+"""Bytes whose digest is made in less than a millisecond."""
+
 Event = Mapping[str, Any]
 
 
@@ -60,8 +63,12 @@ class Sight:
         return frame
 
     def look(self, frame: Frame) -> Callable[[], Any]:
-        """What a worker has to do for `take`."""
+        """What has to be done for `take`."""
         return partial(self._deployment.look, frame.data, self._filter is not None)
+
+    def is_quick(self, frame: Frame) -> bool:
+        """Whether `look` takes less time than asking a worker for it: the picture isn't decoded."""
+        return self._filter is None and len(frame.data) <= QUICK_BYTES
 
     def take(self, frame: Frame, result: Any) -> Iterator[Event]:
         """A worker has looked at a frame: keep it or not. What the client is told."""

@@ -147,7 +147,7 @@ class TestBadMessages:
         assert talk.say("video.frame", data=grey(1)[:8], frame_id="x") != []
 
     def test_too_many_messages_behind_a_frame(self) -> None:
-        talk = Talk(config=PLAIN)
+        talk = Talk(config=TEXT)
         talk.frame(1, look=False)
         for _ in range(MAX_LANE + 1):
             talk.say("ping", look=False)
@@ -158,6 +158,13 @@ class TestBadMessages:
 
 
 class TestFrames:
+    def test_a_large_one_is_looked_at_by_a_worker_without_the_filter_too(self) -> None:
+        talk = Talk(config=PLAIN)
+        large = base64.b64encode(b"grey 1" + b" " * 300_000).decode()
+        assert talk.say("video.frame", data=large, frame_id="a", look=False) == []
+        assert types(talk.frame(2, frame_id="b", look=False)) == []
+        assert [ack["frame_id"] for ack in talk.look()] == ["a", "b"]
+
     def test_acknowledged_when_named(self) -> None:
         talk = Talk(config=PLAIN)
         (ack,) = talk.frame(1, frame_id="a", pts_ms=40, capture_ts_ms="x")
@@ -347,7 +354,7 @@ class TestTurn:
         assert parts(talk) == ["image", "?"]
 
     def test_sound_is_heard_by_the_question_that_follows_it(self) -> None:
-        talk = Talk(config=PLAIN)
+        talk = Talk(config=TEXT)
         talk.frame(1, look=False)
         talk.say("audio.chunk", data=pcm(100), look=False)
         talk.say("video.query", text="?", look=False)
@@ -566,7 +573,7 @@ class TestBargeIn:
         assert types(talk.say("video.query", text="b")) == ["response.done"]
 
     def test_a_question_in_the_lane_is_overtaken_without_a_word(self) -> None:
-        talk = Talk(config=PLAIN)
+        talk = Talk(config=TEXT)
         talk.frame(1, look=False)
         talk.say("video.query", text="a", look=False, audio_data=pcm(3))
         talk.say("video.query", text="b", look=False, audio_data=pcm(4))
@@ -612,7 +619,7 @@ class TestEnd:
         assert types(talk.answer())[-2:] == ["response.done", "session.done"]
 
     def test_after_frames_that_wait_to_be_looked_at(self) -> None:
-        talk = Talk(config=PLAIN)
+        talk = Talk(config=TEXT)
         talk.frame(1, look=False, frame_id="a")
         talk.say("video.query", text="a", look=False)
         assert talk.say("video.done", look=False) == []
@@ -674,7 +681,7 @@ class TestIdle:
         assert talk.closed is not None
 
     def test_a_frame_that_is_looked_at_is_no_idleness(self) -> None:
-        talk = Talk(limits(idle_timeout=60), PLAIN)
+        talk = Talk(limits(idle_timeout=60), TEXT)
         talk.frame(1, look=False)
         talk.wait(1000)
         assert talk.closed is None
@@ -823,6 +830,6 @@ def test_memory_is_flat_for_a_day() -> None:
     assert len(session._sight.frames) <= 50
     assert max(held) <= 51 * 2048
     assert not session._lane
-    assert not session._looking
+    assert not session._lane._waiting
     assert isinstance(session._conversation.history[0].parts[0], TextPart)
     assert not any(isinstance(part, MediaPart) for message in session._conversation.history for part in message.parts)

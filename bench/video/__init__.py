@@ -1,0 +1,1 @@
+"""The streaming video protocol under load: what a frame costs, and what prefill saves."""
