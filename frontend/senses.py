@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,7 +16,7 @@ from frontend.media.check import check
 from frontend.media.limits import MediaLimits
 from frontend.media.resample import Resampler
 from frontend.media.vad import RATES, VoiceDetector
-from frontend.protocol.alignment import Alignment, EstimatedAlignment
+from frontend.protocol.alignment import Alignment, EstimatedAlignment, Pace
 from frontend.protocol.answering import Encoder
 from frontend.protocol.evs import SIDE, Thumbnail
 from frontend.protocol.listening import Ear
@@ -29,8 +28,6 @@ from omni.profile import Profile
 from omni.stages.dummy import tones
 from omni.stages.dummy.frames import Unreadable
 
-SPARE_DETECTORS: Final = 32
-"""Detectors of sessions that ended, kept for the next ones: loading takes a while."""
 _PITCH_FLOOR: Final = 0.35
 """Where a voice is less probable, its pitch isn't looked for."""
 _PITCHES: Final = (70.0, 400.0)
@@ -39,39 +36,13 @@ _PITCHES: Final = (70.0, 400.0)
 Samples = npt.NDArray[np.float32]
 
 
-class Detectors:
-    """Voice detectors that were loaded and are free, by rate. Usable from many threads."""
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[VoiceDetector]] = {}
-        self._lock = threading.Lock()
-
-    def take(self, rate: int) -> VoiceDetector:
-        with self._lock:
-            free = self._free.get(rate)
-            found = free.pop() if free else None
-        if found is None:
-            return VoiceDetector(rate)
-        found.reset()
-        return found
-
-    def give(self, rate: int, detector: VoiceDetector) -> None:
-        with self._lock:
-            free = self._free.setdefault(rate, [])
-            if len(free) < SPARE_DETECTORS:
-                free.append(detector)
-
-
 class SileroEar:
     """An `Ear` for PCM16 at `rate` hertz."""
 
-    def __init__(self, detectors: Detectors, rate: int) -> None:
-        self._detectors = detectors
+    def __init__(self, rate: int) -> None:
         self._source = rate
         self._rate = rate if rate in RATES else LISTEN_RATE
-        self._detector: VoiceDetector | None = None
-        self._busy = threading.Lock()
-        self._closed = False
+        self._detector = VoiceDetector(self._rate)
         self._begin()
 
     def _begin(self) -> None:
@@ -80,15 +51,6 @@ class SileroEar:
         self._before: Samples = np.zeros(self._rate * WINDOW_MS // 1000, np.float32)
 
     def hear(self, pcm: bytes) -> Sequence[Window]:
-        with self._busy:
-            windows = [] if self._closed else self._windows(pcm)
-        if self._closed:
-            self.close()
-        return windows
-
-    def _windows(self, pcm: bytes) -> list[Window]:
-        if self._detector is None:
-            self._detector = self._detectors.take(self._rate)
         samples = np.frombuffer(pcm, np.int16).astype(np.float32) / 32768
         if self._resampler is not None:
             samples = self._resampler.feed(samples)
@@ -96,24 +58,14 @@ class SileroEar:
         size = self._detector.window
         whole = len(held) // size * size
         self._rest = held[whole:]
-        return [self._window(self._detector, one) for one in held[:whole].reshape(-1, size)]
+        return [self._window(one) for one in held[:whole].reshape(-1, size)]
 
     def reset(self) -> None:
-        if self._detector is not None:
-            self._detector.reset()
+        self._detector.reset()
         self._begin()
 
-    def close(self) -> None:
-        """Its detector is free for another session, at once or when the piece that is being heard ends."""
-        self._closed = True
-        if self._busy.acquire(blocking=False):
-            detector, self._detector = self._detector, None
-            self._busy.release()
-            if detector is not None:
-                self._detectors.give(self._rate, detector)
-
-    def _window(self, detector: VoiceDetector, samples: Samples) -> Window:
-        voice = detector.probability(samples)
+    def _window(self, samples: Samples) -> Window:
+        voice = self._detector.probability(samples)
         level = 10 * float(np.log10(max(float(samples @ samples) / len(samples), 1e-10)))
         pitch = pitch_of(np.concatenate((self._before, samples)), self._rate) if voice > _PITCH_FLOOR else 0.0
         self._before = samples
@@ -122,14 +74,17 @@ class SileroEar:
 
 def pitch_of(samples: Samples, rate: int) -> float:
     """Hertz of a voiced sound, by the first strong peak of its autocorrelation; 0 when it has none."""
-    centred = samples - samples.mean()
-    spectrum = np.fft.rfft(centred, 2 * len(centred))
-    correlation = np.fft.irfft(spectrum * spectrum.conj())[: len(centred)]
-    if correlation[0] <= 0:
-        return 0.0
-    first, last = int(rate / _PITCHES[1]), min(int(rate / _PITCHES[0]), len(centred) - 1)
+    halved = samples.reshape(-1, 2).sum(axis=1)
+    halved -= halved.sum() / len(halved)
+    rate //= 2
+    spectrum = np.fft.rfft(halved, 2 * len(halved))
+    correlation = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[: len(halved)]
+    first, last = int(rate / _PITCHES[1]), min(int(rate / _PITCHES[0]), len(halved) - 2)
     peak = first + int(correlation[first:last].argmax())
-    return rate / peak if correlation[peak] >= 0.4 * correlation[0] else 0.0
+    before, at, after = correlation[peak - 1 : peak + 2].tolist()
+    if at <= 0.4 * correlation[0] or (bend := before - 2 * at + after) >= 0:
+        return 0.0
+    return float(rate / (peak + 0.5 * (before - after) / bend))
 
 
 class Pcm24:
@@ -178,20 +133,20 @@ class ExactAlignment:
             return ""
         return heard if transcript.startswith(heard) else ""
 
+    def finished(self, transcript: str) -> None:
+        return None
+
 
 class FrontSenses:
-    """What the front door gives to each realtime session; `close` ends what one of them used."""
+    """What the front door gives to one realtime session."""
 
-    def __init__(self, detectors: Detectors, images: MediaLimits, *, exact_alignment: bool) -> None:
-        self._detectors = detectors
+    def __init__(self, images: MediaLimits, *, exact_alignment: bool) -> None:
         self._images = images
         self._exact = exact_alignment
-        self._ears: list[SileroEar] = []
+        self._pace = Pace()
 
     def ear(self, rate: int) -> Ear:
-        ear = SileroEar(self._detectors, rate)
-        self._ears.append(ear)
-        return ear
+        return SileroEar(rate)
 
     def decode(self, data: bytes, format: Format) -> bytes:
         if format.codec == "audio/pcmu":
@@ -202,7 +157,7 @@ class FrontSenses:
         return Pcm24() if format == Format() else Resampled(format)
 
     def alignment(self) -> Alignment:
-        return ExactAlignment() if self._exact else EstimatedAlignment()
+        return ExactAlignment() if self._exact else EstimatedAlignment(self._pace)
 
     def image(self, data: bytes, param: str, at_ms: float | None = None) -> MediaPart:
         check("image", data, param, self._images)
@@ -216,10 +171,6 @@ class FrontSenses:
 
     def job_id(self) -> str:
         return str(uuid.uuid4())
-
-    def close(self) -> None:
-        for ear in self._ears:
-            ear.close()
 
 
 def speaks_tones(profile: Profile) -> bool:

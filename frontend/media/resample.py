@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 Samples = npt.NDArray[np.float32]
 
-_TAPS: Final = 64
+_TAPS: Final = 48
 """Samples, of the lower rate's period, that the filter reaches over; it delays by half of them."""
 _BETA: Final = 8.0
 """Of the Kaiser window: 80 dB."""
@@ -34,25 +35,25 @@ class Resampler:
         taps = np.sinc(at * _PASS / slow) * np.kaiser(length, _BETA)
         taps *= self._up / taps.sum()
         self._reach = length // self._up
-        self._phases = [
-            (r * self._down // self._up, np.ascontiguousarray(taps[r * self._down % self._up :: self._up][::-1], "f4"))
-            for r in range(self._up)
-        ]
+        offsets = [r * self._down // self._up for r in range(self._up)]
+        self._taps = np.zeros((self._reach + offsets[-1], self._up), np.float32)
+        for r, offset in enumerate(offsets):
+            self._taps[offset : offset + self._reach, r] = taps[r * self._down % self._up :: self._up][::-1]
         self._rest: Samples = np.zeros(self._reach - 1, np.float32)
 
     def feed(self, samples: npt.NDArray[Any]) -> Samples:
         """What can be said of the stream with these samples added."""
         held = np.concatenate((self._rest, samples.astype(np.float32, copy=False)))
-        blocks = max(len(held) - self._reach + 1, 0) // self._down
+        blocks = max(len(held) - len(self._taps) + self._down, 0) // self._down
         used = blocks * self._down
         self._rest = held[used:]
         if not blocks:
             return np.empty(0, np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(held, self._reach)
-        out = np.empty((blocks, self._up), np.float32)
-        for place, (offset, taps) in enumerate(self._phases):
-            out[:, place] = windows[offset : offset + used : self._down] @ taps
-        return out.reshape(-1)
+        # Each block of `down` samples gives `up` of them: one product of matrices, over overlapping blocks.
+        step = held.strides[0]
+        shape, strides = (blocks, len(self._taps)), (self._down * step, step)
+        out: Samples = np.ascontiguousarray(as_strided(held, shape, strides)).dot(self._taps).reshape(-1)
+        return out
 
     def finish(self) -> Samples:
         """What the filter still holds."""

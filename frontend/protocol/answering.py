@@ -127,6 +127,8 @@ class Response:
         out: list[Event] = []
         if isinstance(self._part, Speech):
             self._part.complete = complete
+            if complete and self._part.alignment is not None:
+                self._part.alignment.finished(self._part.transcript)
             out += self._sound(self._encoder.finish())
             out.append(self._event("response.output_audio.done"))
             out.append(self._event("response.output_audio_transcript.done", transcript=self._part.transcript))

@@ -63,6 +63,11 @@ class Listening:
         return len(self._buffer)
 
     @property
+    def idle(self) -> bool:
+        """Whether the ear has heard everything, or isn't asked to."""
+        return self._detector is None or (not self._busy and self._given >= self._buffer.end)
+
+    @property
     def speaking(self) -> bool:
         return self._detector is not None and self._detector.start is not None
 

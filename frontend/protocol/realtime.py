@@ -7,19 +7,18 @@ is counted in samples of the sound that came in, except for how long a client ma
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from frontend.protocol import realtime_events as say
 from frontend.protocol.answers import Answers
-from frontend.protocol.conversation import Content, Conversation, Item, Picture, Sound, Speech, Text
-from frontend.protocol.evs import NearDuplicates
+from frontend.protocol.camera import Camera
+from frontend.protocol.conversation import Conversation, Item, Picture, Speech
 from frontend.protocol.fields import BadEvent, Fields
+from frontend.protocol.intake import Intake, sound
 from frontend.protocol.listening import Happening, Heard, Listening
-from frontend.protocol.pcm import wav, wav_header
-from frontend.protocol.realtime_config import Config, Format, Offer, for_response, updated
+from frontend.protocol.realtime_config import Config, Detection, Format, Offer, for_response, updated
 from frontend.protocol.realtime_dialects import OPENAI, Dialect, dialect_of
 from frontend.protocol.senses import Senses
 from frontend.protocol.session import Action, Close, Send, Work
@@ -32,10 +31,6 @@ Event = dict[str, Any]
 
 GOING_AWAY: Final = 1001
 """Close code of a session that was idle for too long or is too old."""
-ALIKE: Final = 0.995
-"""Similarity from which on a camera frame shows nothing new (`frontend.protocol.evs`)."""
-FRAME_LEAD_MS: Final = 1_000.0
-"""A frame that came so long before the turn began still belongs to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +108,10 @@ class Realtime:
         """Whether a turn waits for the answer before it to end."""
         self._nudged = False
         """Whether the idle timeout has come since the last answer."""
-        self._frames: deque[MediaPart] = deque(maxlen=limits.frames)
-        self._duplicates = NearDuplicates(ALIKE)
+        self._camera = Camera(limits.frames)
+        self._intake = Intake(
+            senses, image_bytes=limits.image_bytes, item_bytes=limits.media_bytes, item_chars=limits.chars
+        )
         self._first = True
         self._send({"type": "session.created", "session": self._session_json()})
         self._send({"type": "conversation.created", "conversation": _conversation_json(conversation_id)})
@@ -122,20 +119,73 @@ class Realtime:
     # Session
 
     def receive(self, message: str | bytes, now: float) -> None:
-        if self._closed:
-            return
-        self._active = now
-        about: str | None = None
         try:
             event = say.read(message)
-            about = say.event_id(event)
-            if self._first:
-                self._first = False
-                self._dialect = dialect_of(event, self._dialect)
+        except BadEvent as problem:
+            self.refuse(problem)
+        else:
+            self.take(event, now)
+
+    def take(self, event: Event, now: float) -> bool:
+        """Obey an event of the client; False when it was answered with an error, and nothing came of it."""
+        if self._closed:
+            return False
+        self._active = now
+        if self._first:
+            self._first = False
+            self._dialect = dialect_of(event, self._dialect)
+        try:
             self._obey(say.parse(self._dialect.inbound(event)), now)
         except BadEvent as problem:
-            self._error(problem, about)
+            self.refuse(problem, say.event_id(event))
+            return False
         self._next(now)
+        return True
+
+    def refuse(self, problem: BadEvent, about: str | None = None) -> None:
+        """Answer an event with an error; `about` is the event's id."""
+        if not self._closed:
+            self._error(problem, about)
+
+    def answer(self, now: float) -> None:
+        """The user's turn is over, however that is known: it is answered as soon as may be."""
+        self._owed = True
+        self._next(now)
+
+    @property
+    def heard_ms(self) -> float:
+        """Where the sound that has come so far ends on the session's timeline."""
+        return self._listening.now_ms
+
+    @property
+    def waiting_ms(self) -> float:
+        """Sound that is in no turn yet."""
+        return self._listening.samples * 1000 / self._listening.rate
+
+    @property
+    def listen_rate(self) -> int:
+        """Hertz of the sound that comes in."""
+        return self._listening.rate
+
+    @property
+    def detection(self) -> Detection | None:
+        """How turns are found."""
+        return self._config.detection
+
+    @property
+    def quiet(self) -> bool:
+        """Whether all sound has been listened to, and no answer lives or is due."""
+        return self._listening.idle and not self._owed and self._answers.idle
+
+    def stop(self, now: float) -> None:
+        """Cancel everything that lives."""
+        self._answers.cancel_all(now)
+
+    def close(self, code: int, reason: str, now: float) -> None:
+        """End the session; what still lives is cancelled."""
+        self.stop(now)
+        self._out.append(Close(code, reason))
+        self._closed = True
 
     def worked(self, key: object, result: Any, now: float) -> None:
         if self._closed:
@@ -198,12 +248,13 @@ class Realtime:
                 self._show(image, at_ms)
             case say.Update(session):
                 self._configure(updated(self._config, session, self._offer))
+                self._send({"type": "session.updated", "session": self._session_json()})
             case say.Commit():
                 self._commit()
             case say.Clear():
                 self._listening.clear()
                 self._spoken = None
-                self._frames.clear()
+                self._camera.clear()
                 self._send({"type": "input_audio_buffer.cleared"})
             case say.CreateItem(item, after):
                 self._create(item, after)
@@ -222,6 +273,10 @@ class Realtime:
                     raise BadEvent("There is no active response to cancel.", "response_cancel_not_active")
                 self._answers.cancel(response, "client_cancelled", now)
 
+    def preset(self, session: Mapping[str, Any]) -> None:
+        """As a `session.update`, but nothing is said about it. Raises `BadEvent`."""
+        self._configure(updated(self._config, Fields(session, "session"), self._offer))
+
     def _configure(self, config: Config) -> None:
         before, self._config = self._config, config
         if config.listen != before.listen:
@@ -230,7 +285,6 @@ class Realtime:
             self._listening.detect(config.detection)
         if not self._listening.speaking:
             self._spoken = None
-        self._send({"type": "session.updated", "session": self._session_json()})
 
     def _commit(self) -> None:
         id = self._spoken or self._new_id("item")
@@ -284,23 +338,16 @@ class Realtime:
 
     def _show(self, image: bytes, at_ms: float | None) -> None:
         """A camera frame: it waits for the turn whose time it belongs to."""
-        frame = self._image(image, "image", self._listening.now_ms if at_ms is None else at_ms)
-        if len(self._frames) == self._frames.maxlen:
-            self._frames.popleft()
-        self._frames.append(frame)
+        frame = self._intake.image(image, "image", self._listening.now_ms if at_ms is None else at_ms)
+        self._camera.add(frame)
         self._out.append(Work(frame, lambda: self._senses.thumbnail(image)))
 
     def _looked(self, frame: MediaPart, thumbnail: Any) -> None:
-        """A frame that still waits is dropped when it can't be seen, or shows what the one before did."""
-        if frame not in self._frames:
-            return
-        if isinstance(thumbnail, Exception):
-            self._frames.remove(frame)
+        broken = isinstance(thumbnail, Exception)
+        if broken:
             self._error(BadEvent("The image can't be decoded.", "invalid_media", "image"))
-        elif not self._duplicates.keep(thumbnail):
-            self._frames.remove(frame)
-        elif self._prefill:
-            self._answers.prefill(self._config, [Item("", "user", [Picture(one) for one in self._frames])])
+        if self._camera.looked(frame, None if broken else thumbnail) and self._prefill:
+            self._answers.prefill(self._config, [Item("", "user", [Picture(one) for one in self._camera])])
 
     # Turns of the user
 
@@ -331,11 +378,8 @@ class Realtime:
 
     def _turn(self, id: str, pcm: bytes, began_ms: float, ended_ms: float) -> None:
         """A turn is complete: its sound, behind the camera frames of its time, is an item."""
-        frames = [one for one in self._frames if (one.at_ms or 0.0) <= ended_ms]
-        self._frames = deque((one for one in self._frames if one not in frames), maxlen=self._limits.frames)
-        seen = [one for one in frames if (one.at_ms or 0.0) >= began_ms - FRAME_LEAD_MS] or frames[-1:]
-        sound = Sound(MediaPart.of("audio", wav(pcm, self._listening.rate), "audio", began_ms), _WAV_HEADER)
-        item = Item(id, "user", [*map(Picture, seen), sound])
+        seen = map(Picture, self._camera.take(began_ms, ended_ms))
+        item = Item(id, "user", [*seen, sound(pcm, self._listening.rate, "audio", began_ms)])
         self._send({"type": "input_audio_buffer.committed", "previous_item_id": self._conversation.last, "item_id": id})
         self._added(item, self._conversation.add(item))
         self._answers.transcribe(item, self._config)
@@ -378,34 +422,7 @@ class Realtime:
 
     def _item(self, raw: say.RawItem) -> Item:
         """Raises `BadEvent`."""
-        item = Item(raw.id or self._new_id("item"), raw.role, [self._content(part) for part in raw.content])
-        if item.nbytes > self._limits.media_bytes or item.chars > self._limits.chars:
-            raise BadEvent("The item is larger than a whole conversation may be.", "too_large", "item.content")
-        return item
-
-    def _content(self, part: say.RawPart) -> Content:
-        match part.type:
-            case "input_audio":
-                format = self._config.listen
-                pcm = self._senses.decode(part.data, format)
-                if len(pcm) < 2 or len(pcm) % 2:
-                    raise BadEvent(f"{part.param} must hold whole samples.", "invalid_value", part.param)
-                file = MediaPart.of("audio", wav(pcm, format.rate), part.param)
-                return Sound(file, _WAV_HEADER, part.text or None)
-            case "input_image":
-                return Picture(self._image(part.data, part.param))
-            case "output_audio":
-                return Speech(part.text, None, complete=True)
-            case _:
-                return Text("output_text" if part.type == "output_text" else "input_text", part.text)
-
-    def _image(self, data: bytes, param: str, at_ms: float | None = None) -> MediaPart:
-        if len(data) > self._limits.image_bytes:
-            raise BadEvent(f"An image may have {self._limits.image_bytes} bytes.", "too_large", param)
-        try:
-            return self._senses.image(data, param, at_ms)
-        except OmniError as problem:
-            raise BadEvent.of(problem, param) from None
+        return self._intake.item(raw, raw.id or self._new_id("item"), self._config.listen)
 
     def _added(self, item: Item, before: str | None) -> None:
         shown = item.to_json()
@@ -457,10 +474,9 @@ class Realtime:
         self._send({"type": f"input_audio_buffer.speech_{what}", **when, "item_id": self._spoken})
 
     def _finish(self, message: str, code: str, now: float) -> None:
-        self._answers.cancel_all(now)
+        self.stop(now)
         self._error(BadEvent(message, code))
-        self._out.append(Close(GOING_AWAY, code))
-        self._closed = True
+        self.close(GOING_AWAY, code, now)
 
     def _session_json(self) -> Event:
         own = {"id": self._id, "object": "realtime.session", "expires_at": self._expires_at}
@@ -487,9 +503,6 @@ class Realtime:
         if answers.live is not None or self._listening.speaking or self._owed:
             return None
         return max(answers.last_ended, answers.playing_until) + detection.idle_timeout_ms / 1000
-
-
-_WAV_HEADER: Final = len(wav_header(0, 1))
 
 
 def _conversation_json(id: str) -> Event:

@@ -88,4 +88,4 @@ class Session(Protocol):
         """What is to be done, in order; each action is given out once."""
 
     def lost(self, now: float) -> None:
-        """The connection is gone. Ask only for `Cancel`."""
+        """The connection is over, whichever side ended it; nothing else is told after this. Ask only for `Cancel`."""

@@ -19,8 +19,11 @@ from frontend.media.limits import MediaLimits
 from frontend.protocol.fields import BadEvent, Fields
 from frontend.protocol.realtime import Limits, Realtime
 from frontend.protocol.realtime_config import Config, Offer, updated
-from frontend.protocol.realtime_dialects import BETA, DIALECTS, Dialect
+from frontend.protocol.realtime_dialects import BETA, DIALECTS, OPENAI
 from frontend.protocol.realtime_events import read
+from frontend.protocol.realtime_profile import DEFAULTS as PRESET
+from frontend.protocol.realtime_profile import NAME as PROFILE
+from frontend.protocol.realtime_profile import SessionProfile, capabilities
 from frontend.senses import FrontSenses, speaks_tones
 from omni.contract.chunk import Chunk
 from omni.contract.errors import Cancelled, InvalidRequest, OmniError, TooLarge, UnknownModel
@@ -46,18 +49,20 @@ async def realtime(ws: WebSocket) -> None:
         except OmniError as error:
             return await refuse(error, ws.scope, ws.receive, ws.send, state.settings.retry_after_s)
         secret: ClientSecret | None = state.client_secrets.find(offered(ws.scope))
-        senses = FrontSenses(state.detectors, _images(state.settings), exact_alignment=speaks_tones(state.profile))
-        held.callback(senses.close)
-        session = Realtime(
+        senses = FrontSenses(_images(state.settings), exact_alignment=speaks_tones(state.profile))
+        limits, now = limits_of(state.settings), asyncio.get_running_loop().time()
+        profiled = dialect == PROFILE
+        inner = Realtime(
             offer_of(state),
-            limits_of(state.settings),
+            limits,
             senses,
-            now=asyncio.get_running_loop().time(),
+            now=now,
             created=time(),
-            dialect=dialect,
+            dialect=DIALECTS.get(dialect, OPENAI),
             prefill=state.settings.realtime_prefill,
-            session={"model": model, **(secret.session if secret is not None else {})},
+            session={"model": model, **(PRESET if profiled else {}), **(secret.session if secret is not None else {})},
         )
+        session = SessionProfile(inner, limits, now=now, engaged=profiled)
         gauge = state.metrics.sessions_active.labels(ENDPOINT)
         gauge.inc()
         held.callback(gauge.dec)
@@ -84,30 +89,42 @@ async def client_secrets(request: Request) -> JSONResponse:
     return JSONResponse({"value": value, "expires_at": secret.expires_at, "session": shown})
 
 
+@router.get("/v1/realtime/capabilities", responses=RESPONSES, tags=["realtime"])
+async def session_profile(request: Request) -> JSONResponse:
+    """What a session in the SGLang session profile can do."""
+    state: Any = request.app.state
+    profile = state.profile
+    limits = limits_of(state.settings)
+    return JSONResponse(capabilities(state.models[0], limits, speech=profile.speech, voices=profile.voices))
+
+
 def _wanted(fields: Fields) -> tuple[int, dict[str, Any]]:
     seconds = DEFAULT_S
     if (after := fields.object("expires_after")) is not None:
         after.choice("anchor", ("created_at",))
         seconds = after.whole("seconds", LEAST_S, MOST_S) or DEFAULT_S
         after.end()
-    session = fields.raw("session") or {}
+    session = fields.raw("session")
     fields.end()
-    Fields(session, "session")
-    return seconds, dict(session)
+    Fields({} if session is None else session, "session")
+    return seconds, dict(session or {})
 
 
-def _dialect(ws: WebSocket) -> Dialect:
+def _dialect(ws: WebSocket) -> str:
     asked = ws.query_params.get("dialect")
     if asked is None:
         if "realtime=v1" in ws.headers.get("openai-beta", ""):
-            return BETA
+            return BETA.name
         asked = ws.app.state.settings.realtime_dialect
-    if asked not in DIALECTS:
-        raise InvalidRequest(f"dialect must be one of {', '.join(DIALECTS)}.", param="dialect")
-    return DIALECTS[asked]
+    names = (*DIALECTS, PROFILE)
+    if asked not in names:
+        raise InvalidRequest(f"dialect must be one of {', '.join(names)}.", param="dialect")
+    return str(asked)
 
 
 def _model(ws: WebSocket, models: tuple[str, ...]) -> str:
+    if "session_id" in ws.query_params:
+        raise InvalidRequest("Sessions can't be resumed.", param="session_id")
     if ws.query_params.get("intent", "conversation") != "conversation":
         raise InvalidRequest("intent must be conversation.", param="intent")
     model = ws.query_params.get("model") or models[0]

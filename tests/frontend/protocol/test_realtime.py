@@ -659,7 +659,7 @@ def test_an_hour_of_silence_costs_no_memory() -> None:
     talk = Talk()
     for _ in range(360):
         talk.say("input_audio_buffer.append", audio=b64(sound(10_000)))
-    assert talk.session._listening.samples < 24_000
+    assert talk.inner._listening.samples < 24_000
     events = talk.hear(sound(300, 5) + sound(700))
     assert events[0]["audio_start_ms"] == pytest.approx(3_600_000 - 300, abs=32)
 
@@ -947,3 +947,10 @@ def test_media_parts_keep_their_names() -> None:
     talk.say("conversation.item.create", item=user(text("x"), image()))
     (part,) = [part for part in talk.job.media if isinstance(part, MediaPart)]
     assert part.param == "item.content.1.image_url"
+
+
+def test_instructions_are_bounded() -> None:
+    talk = Talk(offer=Offer(models=("m",), instructions_chars=5))
+    assert error(talk.say("session.update", session={"instructions": "123456"}))["param"] == "session.instructions"
+    assert error(talk.say("response.create", response={"instructions": "123456"}))["param"] == "response.instructions"
+    assert types(talk.say("session.update", session={"instructions": "12345"})) == ["session.updated"]

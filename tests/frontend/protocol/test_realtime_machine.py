@@ -115,7 +115,7 @@ class Conversations(RuleBasedStateMachine):
 
     @invariant()
     def it_stays_within_its_limits(self) -> None:
-        session = self.talk.session
+        session = self.talk.inner
         assert len(session._conversation) <= LIMITS.items + 2  # answers that are under way
         assert session._listening.samples <= LIMITS.buffer_s * session._listening.rate
         assert len(self.talk.live) <= LIMITS.responses + 2

@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 from frontend.protocol.realtime import Limits, Realtime
 from frontend.protocol.realtime_config import Format, Offer
 from frontend.protocol.realtime_dialects import OPENAI, Dialect
-from frontend.protocol.session import Cancel, Close, Send, Start, Work
+from frontend.protocol.realtime_profile import DEFAULTS, SessionProfile
+from frontend.protocol.session import Cancel, Close, Send, Session, Start, Work
 from frontend.protocol.speech import WINDOW_MS, Window
 from omni.contract.chunk import Chunk, FinishReason, Usage
 from omni.contract.errors import InvalidMedia, OmniError
@@ -66,6 +67,9 @@ class HalfAlignment:
         letters = len(transcript) * samples // self.samples
         return transcript[:letters].rsplit(" ", 1)[0]
 
+    def finished(self, transcript: str) -> None:
+        assert self.samples or not transcript
+
 
 class Plain:
     def encode(self, pcm: bytes) -> bytes:
@@ -116,9 +120,11 @@ class Talk:
         offer: Offer = OFFER,
         *,
         check: bool = True,
+        profile: bool | None = None,
         **options: Any,
     ) -> None:
-        """`check` holds each event against OpenAI's types."""
+        """`check` holds each event against OpenAI's types; `profile` puts the SGLang profile around the session, from
+        the beginning or when its client wants it."""
         self.now = 100.0
         self.check = check
         self.senses = FakeSenses()
@@ -130,9 +136,13 @@ class Talk:
         self.closed: Close | None = None
         self._ids = 0
         options.setdefault("new_id", self._id)
-        self.session = Realtime(
-            offer, limits or Limits(), self.senses, now=self.now, created=1_000.0, dialect=dialect, **options
-        )
+        limits = limits or Limits()
+        if profile:
+            options["session"] = DEFAULTS
+        self.inner = Realtime(offer, limits, self.senses, now=self.now, created=1_000.0, dialect=dialect, **options)
+        self.session: Session = self.inner
+        if profile is not None:
+            self.session = SessionProfile(self.inner, limits, now=self.now, engaged=profile)
         self._act()
 
     def _id(self, kind: str) -> str:
