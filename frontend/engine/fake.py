@@ -56,18 +56,15 @@ def echo(job: Job) -> Iterator[Beat]:
     count = limit if params.ignore_eos else min(len(words), limit)
     reason: FinishReason = "length" if count == limit else "stop"
     usage = Usage(prompt_tokens=sum(len(message.text.split()) for message in job.messages), completion_tokens=count)
+    said = [Chunk(text=f"{word} ", tokens=1) for word in words]
+    sound = Chunk(audio=_FRAME) if job.settings.speech else None
     for n in range(count):
         if pause:
             yield pause
-        last = n == count - 1
-        yield Chunk(
-            text=words[n % len(words)] + ("" if last else " "),
-            tokens=1,
-            finish=reason if last else None,
-            usage=usage if last else None,
-        )
-        if job.settings.speech:
-            yield Chunk(audio=_FRAME)
+        place = n % len(words)
+        yield said[place] if n < count - 1 else Chunk(text=words[place], tokens=1, finish=reason, usage=usage)
+        if sound is not None:
+            yield sound
 
 
 class FakeEngine:

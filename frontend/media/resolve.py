@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import anyio
@@ -11,8 +11,10 @@ import pybase64
 from anyio.lowlevel import RunVar
 
 from frontend.media.check import check, too_large
+from frontend.media.fetch import Claim, unclaimed
 from frontend.media.limits import MediaLimits
-from omni.contract.errors import InvalidMedia, NotSupported, TooLarge
+from frontend.media.sources import NOWHERE, Sources
+from omni.contract.errors import InvalidMedia, InvalidRequest, TooLarge
 from omni.contract.job import MediaKind, MediaPart
 
 OFFLOAD_BYTES = 256 * 1024
@@ -21,11 +23,7 @@ WORKERS = 4
 """Worker threads over all requests."""
 
 Encoded = str | bytes | bytearray
-Fetch = Callable[[str, MediaKind, int], Awaitable[bytes]]
-"""`fetch(url, kind, max_bytes)`: what is at a URL. Raises an `OmniError`; the caller names the part."""
-
 _DATA_URL = re.compile(rb"data:[^,]{0,200}?;base64,", re.IGNORECASE)
-_REMOTE = ("http://", "https://")
 
 _workers: RunVar[anyio.CapacityLimiter] = RunVar("media workers")
 
@@ -47,8 +45,10 @@ class Reference(Protocol):
     def bare(self) -> bool: ...
 
 
-async def resolve(references: Iterable[Reference], limits: MediaLimits, fetch: Fetch | None = None) -> list[MediaPart]:
-    """The parts of `references`, in their order. Without `fetch`, only data URLs and base64 are taken.
+async def resolve(
+    references: Iterable[Reference], limits: MediaLimits, sources: Sources = NOWHERE, claim: Claim = unclaimed
+) -> list[MediaPart]:
+    """The parts of `references`, in their order; `claim` is told of the bytes that come from `sources`.
 
     Raises `InvalidMedia`, `TooLarge` or `NotSupported`, each with the `param` of the part at fault.
     """
@@ -60,7 +60,7 @@ async def resolve(references: Iterable[Reference], limits: MediaLimits, fetch: F
     parts: list[MediaPart] = []
     room = limits.request_bytes
     for one in wanted:
-        part = await _resolve(one, limits, fetch)
+        part = await _resolve(one, limits, sources, claim)
         room -= len(part.data or b"")
         if room < 0:
             raise TooLarge(f"The media of a request may be {limits.request_bytes} bytes in all.", param=one.param)
@@ -68,7 +68,7 @@ async def resolve(references: Iterable[Reference], limits: MediaLimits, fetch: F
     return parts
 
 
-async def _resolve(one: Reference, limits: MediaLimits, fetch: Fetch | None) -> MediaPart:
+async def _resolve(one: Reference, limits: MediaLimits, sources: Sources, claim: Claim) -> MediaPart:
     start = 0
     head = _DATA_URL.match(_ascii(one.source[:300], one.param))
     if head is not None:
@@ -76,7 +76,7 @@ async def _resolve(one: Reference, limits: MediaLimits, fetch: Fetch | None) -> 
     elif not one.bare:
         if _ascii(one.source[:5], one.param).lower() == b"data:":
             raise InvalidMedia(f"{one.param} must be a data URL with ;base64, in it.", param=one.param)
-        data = await _fetched(one, limits, fetch)
+        data = await _read(one, limits, sources, claim)
         return await _off_loop(len(data), _part, one, data, limits)
     # Three bytes for every four characters, up to two bytes of padding.
     if (len(one.source) - start) // 4 * 3 - 2 > limits.item_bytes:
@@ -84,12 +84,12 @@ async def _resolve(one: Reference, limits: MediaLimits, fetch: Fetch | None) -> 
     return await _off_loop(len(one.source), _decoded, one, start, limits)
 
 
-async def _fetched(one: Reference, limits: MediaLimits, fetch: Fetch | None) -> bytes:
-    source = one.source if isinstance(one.source, str) else one.source.decode("ascii")
-    if fetch is None:
-        what = "media URLs" if source.lower().startswith(_REMOTE) else "local files"
-        raise NotSupported(f"{one.param}: {what} are not enabled on this server; send a data URL.", param=one.param)
-    return await fetch(source, one.kind, limits.item_bytes)
+async def _read(one: Reference, limits: MediaLimits, sources: Sources, claim: Claim) -> bytes:
+    source = one.source if isinstance(one.source, str) else one.source.decode("ascii", "replace")
+    try:
+        return await sources.read(source, limits.item_bytes, claim)
+    except InvalidRequest as problem:
+        raise type(problem)(f"{one.param}: {problem.message}", param=one.param) from None
 
 
 def _decoded(one: Reference, start: int, limits: MediaLimits) -> MediaPart:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import pybase64
@@ -58,7 +58,7 @@ class Envelope:
 
 def event(body: Any) -> bytes:
     """One event of a stream."""
-    return b"data: " + _json(body) + b"\n\n"
+    return b"data: " + json_bytes(body) + b"\n\n"
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
@@ -98,6 +98,10 @@ class _Tally:
 
     def add(self, chunk: Chunk) -> None:
         self._tokens += chunk.tokens
+        if chunk.finish is not None or chunk.usage is not None or chunk.event is not None:
+            self._note(chunk)
+
+    def _note(self, chunk: Chunk) -> None:
         if chunk.finish is not None and self.finish is None:
             self.finish = chunk.finish
         if chunk.usage is not None:
@@ -122,8 +126,26 @@ class _Tally:
         return {"spec_tokens_details": dict(self._spec)}
 
 
+class Answer(Protocol):
+    """Makes the body of a response from chunks."""
+
+    @property
+    def slow_sound(self) -> bool:
+        """Whether `feed` of a chunk with speech takes so long that it should run off the event loop."""
+
+    @property
+    def slow_end(self) -> bool:
+        """Whether `finish` does."""
+
+    def feed(self, chunk: Chunk) -> bytes:
+        """The piece of the body that a chunk gives; empty when it has nothing to show yet."""
+
+    def finish(self) -> bytes:
+        """The rest of the body."""
+
+
 class ChatStream:
-    """The events of one streamed answer, as bytes."""
+    """An `Answer` in events."""
 
     def __init__(self, envelope: Envelope, wanted: Wanted) -> None:
         self._envelope = envelope
@@ -132,35 +154,33 @@ class ChatStream:
         self._speech: SpeechEncoder | None = None if wanted.speech is None else encoder(wanted.speech)
         self._spoke = False
         head = envelope.head("chat.completion.chunk", wanted.model)
-        self._open = b"data: " + _json(head)[:-1]
+        self._open = b"data: " + json_bytes(head)[:-1]
         usage = b',"usage":null' if wanted.include_usage else b""
-        delta = self._open + b',"choices":[{"index":0,"delta":{'
-        # The parts of a delta that never change. The first delta carries the role too.
-        self._delta, self._role = delta, delta + b'"role":"assistant",'
-        self._tail = b'},"logprobs":null,"finish_reason":null}]' + usage + b"}\n\n"
+        # All of a delta but its text or sound never changes, so it is made once. The first delta carries the role too.
+        self._delta = self._open + b',"choices":[{"index":0,"delta":{'
+        self._head = self._delta + b'"role":"assistant",'
         self._usage = usage
+        self._tail = b'},"logprobs":null,"finish_reason":null}]' + usage + b"}\n\n"
+        self._text_tail = (b"}" if wanted.speech else b"") + self._tail
         self._audio = b'"audio":{"id":"' + envelope.audio_id.encode() + b'","data":"'
         self._audio_tail = b'"}' + self._tail
-        self._text_tail = (b"}" if wanted.speech else b"") + self._tail
-        self._first = True
 
     def feed(self, chunk: Chunk) -> bytes:
-        """The events of one chunk; none when it has nothing to show yet."""
         self._tally.add(chunk)
-        out = b""
-        if chunk.text or chunk.logprobs:
-            out = self._text(chunk)
-        if chunk.audio and self._speech is not None:
-            out += self._sound(self._speech.encode(chunk.audio))
-        return out
+        text = self._text(chunk) if chunk.text or chunk.logprobs else b""
+        if not chunk.audio or self._speech is None:
+            return text
+        return text + self._sound(self._speech.encode(chunk.audio))
 
     @property
-    def heavy(self) -> bool:
-        """Whether `feed` of a chunk with speech takes so long that it should run off the event loop."""
+    def slow_sound(self) -> bool:
         return self._speech is not None and self._speech.heavy
 
+    @property
+    def slow_end(self) -> bool:
+        return self.slow_sound
+
     def finish(self) -> bytes:
-        """The events that end the stream."""
         out = []
         if self._speech is not None:
             out.append(self._sound(self._speech.finish()))
@@ -173,44 +193,39 @@ class ChatStream:
             out.append(self._after({"sglext": self._tally.sglext}))
         return b"".join((*out, DONE))
 
-    def _head(self) -> bytes:
-        if self._first:
-            self._first = False
-            return self._role
-        return self._delta
-
     def _text(self, chunk: Chunk) -> bytes:
-        text = _json(chunk.text)
+        text = json_bytes(chunk.text)
+        head, self._head = self._head, self._delta
+        tail = self._text_tail
         if chunk.logprobs:
-            logprobs = b'},"logprobs":{"content":' + _json(list(chunk.logprobs)) + b',"refusal":null}'
-            tail = self._text_tail.replace(b'},"logprobs":null', logprobs, 1)
-        else:
-            tail = self._text_tail
-        if self._wanted.speech is None:
-            return b"".join((self._head(), b'"content":', text, tail))
+            logprobs = b'},"logprobs":{"content":' + json_bytes(chunk.logprobs) + b',"refusal":null}'
+            tail = tail.replace(b'},"logprobs":null', logprobs, 1)
+        if self._speech is None:
+            return b"".join((head, b'"content":', text, tail))
         if self._wanted.text:
-            return b"".join((self._head(), b'"content":', text, b',"audio":{"transcript":', text, tail))
-        return b"".join((self._head(), b'"audio":{"transcript":', text, tail))
+            return b"".join((head, b'"content":', text, b',"audio":{"transcript":', text, tail))
+        return b"".join((head, b'"audio":{"transcript":', text, tail))
 
     def _sound(self, encoded: bytes) -> bytes:
         if not encoded:
             return b""
+        head, self._head = self._head, self._delta
         self._spoke = True
-        return b"".join((self._head(), self._audio, pybase64.b64encode(encoded), self._audio_tail))
+        return b"".join((head, self._audio, pybase64.b64encode(encoded), self._audio_tail))
 
     def _chunk(self, delta: dict[str, Any], finish: FinishReason | None = None) -> bytes:
-        if self._first:
-            self._first = False
+        if self._head is not self._delta:
+            self._head = self._delta
             delta = {"role": "assistant", **delta}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return b"".join((self._open, b',"choices":', _json([choice]), self._usage, b"}\n\n"))
+        return b"".join((self._open, b',"choices":', json_bytes([choice]), self._usage, b"}\n\n"))
 
     def _after(self, fields: dict[str, Any]) -> bytes:
-        return b"".join((self._open, b',"choices":[],', _json(fields)[1:], b"\n\n"))
+        return b"".join((self._open, b',"choices":[],', json_bytes(fields)[1:], b"\n\n"))
 
 
 class ChatReply:
-    """One answer, given whole."""
+    """An `Answer` that is one `chat.completion` object."""
 
     def __init__(self, envelope: Envelope, wanted: Wanted) -> None:
         self._envelope = envelope
@@ -220,20 +235,23 @@ class ChatReply:
         self._pcm: list[bytes] = []
         self._logprobs: list[Mapping[str, Any]] = []
 
-    def feed(self, chunk: Chunk) -> None:
+    @property
+    def slow_sound(self) -> bool:
+        return False
+
+    @property
+    def slow_end(self) -> bool:
+        return any(self._pcm)
+
+    def feed(self, chunk: Chunk) -> bytes:
         self._tally.add(chunk)
         self._text.append(chunk.text)
         self._logprobs.extend(chunk.logprobs)
         if self._wanted.speech is not None:
             self._pcm.append(chunk.audio)
-
-    @property
-    def heavy(self) -> bool:
-        """Whether `finish` takes so long that it should run off the event loop."""
-        return any(self._pcm)
+        return b""
 
     def finish(self) -> bytes:
-        """The `chat.completion` object as JSON."""
         text = "".join(self._text)
         message: dict[str, Any] = {"role": "assistant", "content": text if self._wanted.text else None, "refusal": None}
         if self._wanted.speech is not None:
@@ -248,7 +266,7 @@ class ChatReply:
         body |= {"choices": [choice], "usage": self._tally.usage}
         if self._wanted.spec_tokens_details:
             body["sglext"] = self._tally.sglext
-        return _json(body)
+        return json_bytes(body)
 
     def _audio(self, format: str, transcript: str) -> dict[str, Any]:
         speech = encoder(format)
@@ -261,7 +279,7 @@ class ChatReply:
         }
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """`value` as JSON. Half a surrogate pair, which has no UTF-8, becomes a question mark."""
     try:
         return orjson.dumps(value)

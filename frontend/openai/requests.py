@@ -48,7 +48,7 @@ def _encoded(value: Any) -> Encoded:
     return value
 
 
-def _field(name: str) -> BeforeValidator:
+def bare(name: str) -> BeforeValidator:
     """A bare string stands for an object with that one field."""
 
     def whole(value: Any) -> Any:
@@ -81,34 +81,34 @@ Text = Annotated[str, BeforeValidator(_text)]
 Source = Annotated[Encoded, PlainValidator(_encoded), WithJsonSchema({"type": "string"})]
 
 
-class _Wire(BaseModel):
+class Wire(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True, use_attribute_docstrings=True)
 
 
-class MediaUrl(_Wire):
+class MediaUrl(Wire):
     url: Source
 
 
-class InputAudio(_Wire):
+class InputAudio(Wire):
     data: Source
     format: Text | None = None
     """A label only: what the sound is, is read from its bytes."""
 
 
-Url = Annotated[MediaUrl | None, _field("url")]
+Url = Annotated[MediaUrl | None, bare("url")]
 
 
-class ContentPart(_Wire):
+class ContentPart(Wire):
     type: Text
     """text, input_text, image_url, input_image, audio_url, input_audio or video_url."""
     text: Text | None = None
     image_url: Url = None
     audio_url: Url = None
     video_url: Url = None
-    input_audio: Annotated[InputAudio | None, _field("data")] = None
+    input_audio: Annotated[InputAudio | None, bare("data")] = None
 
 
-class ChatMessage(_Wire):
+class ChatMessage(Wire):
     role: Text
     """system, developer, user or assistant."""
     content: Annotated[
@@ -124,26 +124,26 @@ class ChatMessage(_Wire):
     audio: Any = None
 
 
-class StreamOptions(_Wire):
+class StreamOptions(Wire):
     include_usage: bool | None = None
 
 
-class ResponseFormat(_Wire):
+class ResponseFormat(Wire):
     type: Text
 
 
-class Voice(_Wire):
+class Voice(Wire):
     id: Text
 
 
-class AudioOptions(_Wire):
+class AudioOptions(Wire):
     format: Text | None = None
     """wav, mp3, flac, opus, aac, pcm16 or pcm."""
-    voice: Annotated[Voice | None, _field("id")] = None
+    voice: Annotated[Voice | None, bare("id")] = None
     ref_audio: Any = None
 
 
-class ChatRequest(_Wire):
+class ChatRequest(Wire):
     """The body of `POST /v1/chat/completions`."""
 
     messages: list[ChatMessage]

@@ -54,6 +54,23 @@ class _Wav(_Pcm):
         return wav_header(len(pcm)) + pcm
 
 
+class _EndlessWav(_Pcm):
+    """A header that announces as much as it can, as is the custom where nobody knows the length."""
+
+    def __init__(self) -> None:
+        self._head = wav_header(_MOST)
+
+    def encode(self, pcm: bytes) -> bytes:
+        head, self._head = self._head, b""
+        return head + pcm
+
+    def finish(self) -> bytes:
+        return self._head
+
+
+_MOST = (1 << 32) - 1 - 36
+"""Most bytes of samples that the sizes in a header can tell."""
+
 _BIT_RATE = 64_000
 """Bits per second of the lossy formats: speech is transparent there."""
 
@@ -130,8 +147,28 @@ _ENCODERS: Mapping[str, Callable[[], SpeechEncoder]] = {
     "pcm": _Pcm,
 }
 FORMATS = tuple(_ENCODERS)
+_FILES: Mapping[str, Callable[[], SpeechEncoder]] = {
+    "wav": _EndlessWav,
+    "flac": lambda: _Container("flac", "flac", "s16"),
+}
+
+MEDIA_TYPES: Mapping[str, str] = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+    "flac": "audio/flac",
+    "opus": "audio/ogg; codecs=opus",
+    "aac": "audio/aac",
+    "pcm16": f"audio/pcm; rate={SAMPLE_RATE}",
+    "pcm": f"audio/pcm; rate={SAMPLE_RATE}",
+}
+"""Of a whole file of each format."""
 
 
 def encoder(format: str) -> SpeechEncoder:
     """A new encoder for one answer. Raises KeyError when `format` isn't one of `FORMATS`."""
     return _ENCODERS[format]()
+
+
+def file_encoder(format: str) -> SpeechEncoder:
+    """The same, but all pieces together are one file in every format: for answers that are nothing but sound."""
+    return _FILES.get(format, _ENCODERS[format])()

@@ -167,16 +167,20 @@ def _settings(request: ChatRequest, profile: Profile, speech: bool) -> Settings:
             raise InvalidRequest(f"stage_sampling may name {THINKER} and {TALKER}.", param="stage_sampling")
         with _at(f"stage_sampling.{stage}"):
             sampling[stage] = SamplingParams.from_json(values).over(sampling[stage])
-    nothing = SamplingParams()
     return Settings(
         speech=speech,
-        sampling={stage: params for stage, params in sampling.items() if params != nothing},
+        sampling={stage: params for stage, params in sampling.items() if params is not _NOTHING},
         stage=_knobs(request, profile, speech),
     )
 
 
+_NOTHING = SamplingParams()
+
+
 def _sampling(values: Mapping[str, Any], names: Mapping[str, str]) -> SamplingParams:
     """Errors name a field as `names` has it."""
+    if not values:
+        return _NOTHING
     try:
         return SamplingParams.from_json(values)
     except InvalidRequest as problem:
@@ -187,7 +191,10 @@ def _sampling(values: Mapping[str, Any], names: Mapping[str, str]) -> SamplingPa
 
 def _knobs(request: ChatRequest, profile: Profile, speech: bool) -> dict[str, dict[str, Any]]:
     """Stage parameters, with the voice among the talker's."""
-    asked = request.stage_params or {}
+    asked = request.stage_params
+    if not asked and not speech:
+        return {}
+    asked = asked or {}
     if not asked.keys() <= set(STAGES):
         raise InvalidRequest(f"stage_params may name {', '.join(STAGES)}.", param="stage_params")
     with _at("stage_params"):
@@ -197,13 +204,13 @@ def _knobs(request: ChatRequest, profile: Profile, speech: bool) -> dict[str, di
         return knobs
     talker = knobs.setdefault(TALKER, {})
     if "voice" in talker:
-        talker["voice"] = _voice(talker["voice"], profile, "stage_params.talker.voice")
+        talker["voice"] = voice_of(talker["voice"], profile, "stage_params.talker.voice")
     elif request.audio is not None and request.audio.voice is not None:
-        talker["voice"] = _voice(request.audio.voice.id, profile, "audio.voice")
+        talker["voice"] = voice_of(request.audio.voice.id, profile, "audio.voice")
     return {stage: values for stage, values in knobs.items() if values}
 
 
-def _voice(asked: str, profile: Profile, param: str) -> str:
+def voice_of(asked: str, profile: Profile, param: str) -> str:
     """The voice as the profile spells it."""
     for voice in profile.voices:
         if voice.lower() == asked.lower():

@@ -23,9 +23,19 @@ async def models(request: Request) -> JSONResponse:
     return JSONResponse({"object": "list", "data": [_model(name, state.created) for name in state.models]})
 
 
-@router.get("/{model:path}", summary="One model", responses={code: RESPONSES[code] for code in (401, 404)})
-async def model(model: str, request: Request) -> JSONResponse:
+_NAME = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+# A parameter of the function would make FastAPI document status 422, which nothing here answers.
+@router.get(
+    "/{model:path}",
+    summary="One model",
+    responses={code: RESPONSES[code] for code in (401, 404)},
+    openapi_extra={"parameters": [_NAME]},
+)
+async def model(request: Request) -> JSONResponse:
     state = request.app.state
-    if model not in state.models:
+    name = request.path_params["model"]
+    if name not in state.models:
         raise UnknownModel("There is no such model; /v1/models lists those that there are.", param="model")
-    return JSONResponse(_model(model, state.created))
+    return JSONResponse(_model(name, state.created))

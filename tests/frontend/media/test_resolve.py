@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from frontend.media.fetch import Claim, unclaimed
 from frontend.media.limits import MediaLimits
 from frontend.media.resolve import OFFLOAD_BYTES, resolve
+from frontend.media.sources import Sources
 from omni.contract.errors import InvalidMedia, NotSupported, OmniError, TooLarge
 from omni.contract.job import MediaKind, MediaPart
 
@@ -107,21 +109,37 @@ async def test_local_files_are_not_read(source: str) -> None:
     assert error.message == "images.0: local files are not enabled on this server; send a data URL."
 
 
+class Web(Sources):
+    """Sources with a page and a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, int]] = []
+
+    async def read(self, source: str, max_bytes: int, claim: Claim = unclaimed) -> bytes:
+        self.asked.append((source, max_bytes))
+        if source.endswith("far"):
+            raise TooLarge("what is at the URL is too large.")
+        return GIF if source.endswith("gif") else b"<html>"
+
+
 async def test_what_is_fetched_is_checked_too() -> None:
-    asked = []
-
-    async def fetch(url: str, kind: MediaKind, max_bytes: int) -> bytes:
-        asked.append((url, kind, max_bytes))
-        return GIF if url.endswith("gif") else b"<html>"
-
-    [part] = await resolve([Reference("image", "https://example.com/a.gif")], LIMITS, fetch)
+    web = Web()
+    [part] = await resolve([Reference("image", "https://example.com/a.gif")], LIMITS, web)
     assert part.data == GIF
     with pytest.raises(InvalidMedia):
-        await resolve([Reference("image", bytearray(b"https://example.com/a"))], LIMITS, fetch)
-    assert asked == [
-        ("https://example.com/a.gif", "image", LIMITS.item_bytes),
-        ("https://example.com/a", "image", LIMITS.item_bytes),
+        await resolve([Reference("image", bytearray(b"https://example.com/a"))], LIMITS, web)
+    assert web.asked == [
+        ("https://example.com/a.gif", LIMITS.item_bytes),
+        ("https://example.com/a", LIMITS.item_bytes),
     ]
+
+
+async def test_a_failed_fetch_names_the_part() -> None:
+    with pytest.raises(TooLarge) as refusal:
+        await resolve([Reference("image", "https://example.com/far")], LIMITS, Web())
+    assert refusal.value.param == "images.0"
+    assert refusal.value.message == "images.0: what is at the URL is too large."
 
 
 async def test_limits() -> None:
