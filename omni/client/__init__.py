@@ -1,0 +1,1 @@
+"""Small clients for trying a server out: `python -m omni.client --help`."""
