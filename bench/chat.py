@@ -75,7 +75,21 @@ def whole_server(quick: bool) -> list[dict[str, Any]]:
                 row = measure(port, request, concurrency, count, {"front_door": door, "triton": triton})
                 rows.append({"speech": speech, "concurrency": concurrency, **row})
                 show("whole", rows[-1])
+        rows.append(text_beside_slow_speech(port))
+        show("text beside slow speech", rows[-1])
     return rows
+
+
+def text_beside_slow_speech(port: int) -> dict[str, Any]:
+    """How late text comes while each chunk of speech takes 300 ms, against one token per 50 ms; milliseconds."""
+    interval = 50.0
+    stage = {"code2wav": {"chunk_delay_ms": 300.0}}
+    late: list[float] = []
+    for _ in range(3):
+        (stream,) = asyncio.run(sse.load(port, sse.body(60, speech=True, interval_ms=interval, stage=stage),
+                                         concurrency=1, requests=1))  # fmt: skip
+        late += [(at - stream.texts[0]) * 1e3 - n * interval for n, at in enumerate(stream.texts)]
+    return {"late_p50_ms": percentile(late, 0.5), "late_p99_ms": percentile(late, 0.99), "deltas": len(late)}
 
 
 def cost_per_event(port: int, pid: int, *, request: bytes, concurrency: int) -> float:

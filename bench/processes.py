@@ -70,13 +70,16 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def omni(profile: str = "dummy") -> Iterator[tuple[int, int, int]]:
-    """The whole server, as `make serve` runs it: `(port, process id of the front door, process id of Triton)`."""
+def omni(profile: str = "dummy", *options: str) -> Iterator[tuple[int, int, int]]:
+    """The whole server, as `make serve` runs it: `(port, process id of the front door, process id of Triton)`.
+
+    `options` go to the front door.
+    """
     port = free_port()
     command = [sys.executable, "-m", "omni.launch", "serve", "--profile", profile, "--port", str(port)]
     command += ["--triton-grpc-port", str(free_port()), "--triton-http-port", str(free_port())]
-    command += ["--triton-metrics-port", str(free_port())]
-    with server(command, port) as pid:
+    command += ["--triton-metrics-port", str(free_port()), *(("--", *options) if options else ())]
+    with server(command, port, limit=300.0) as pid:
         yield port, descendant(pid, "frontend"), descendant(pid, "tritonserver")
 
 

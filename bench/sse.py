@@ -53,8 +53,10 @@ async def ask(host: str, port: int, body: bytes) -> Stream:
     return stream
 
 
-def body(tokens: int, *, speech: bool, interval_ms: float, model: str = "qwen3-omni") -> bytes:
-    """A request for exactly `tokens` words, one every `interval_ms`."""
+def body(
+    tokens: int, *, speech: bool, interval_ms: float, stage: dict[str, Any] | None = None, model: str = "qwen3-omni"
+) -> bytes:
+    """A request for exactly `tokens` words, one every `interval_ms`; `stage` has further stage parameters."""
     request: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "tell me a story of one hundred and twenty words please"}],
@@ -62,7 +64,7 @@ def body(tokens: int, *, speech: bool, interval_ms: float, model: str = "qwen3-o
         "max_tokens": tokens,
         "ignore_eos": True,
         "modalities": ["text", "audio"] if speech else ["text"],
-        "stage_params": {"thinker": {"token_interval_ms": interval_ms}},
+        "stage_params": {"thinker": {"token_interval_ms": interval_ms}, **(stage or {})},
     }
     if speech:
         request["audio"] = {"voice": "Ethan", "format": "wav"}

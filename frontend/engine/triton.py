@@ -182,7 +182,9 @@ class TritonEngine:
         if job.id in self._running:
             raise OmniError("A generation of this id is already running.")
         now = asyncio.get_running_loop().time
-        call = self._stub.ModelStreamInfer(_once(_request(job, lease)))
+        trace = job.settings.trace
+        metadata = None if trace is None else (("traceparent", trace),)  # for Triton's own spans
+        call = self._stub.ModelStreamInfer(_once(_request(job, lease)), metadata=metadata)
         running = self._running[job.id] = _Running(call, now())
         ended = False
         order: InOrder[_Answer] = InOrder()
@@ -293,6 +295,12 @@ class TritonEngine:
                     if not missing:
                         self._lease = lease
                         self._leased.set()
+        except asyncio.CancelledError:
+            # A call that `_ping` cancelled looks like a task that somebody cancelled.
+            task = asyncio.current_task()
+            if pings.done() and task is not None and not task.cancelling():
+                raise TimedOut("A stage doesn't answer.") from None
+            raise
         finally:
             pings.cancel()
             call.cancel()

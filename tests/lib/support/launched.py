@@ -29,9 +29,11 @@ class Launched:
         ports = {"--port": self.port, "--triton-grpc-port": self.grpc_port}
         ports |= {"--triton-http-port": free_port(), "--triton-metrics-port": self.metrics_port}
         settings = [text for name, port in ports.items() for text in (name, str(port))]
+        # What is installed doesn't decide what a test runs: the dummy stages, unless it says otherwise.
+        chosen = {"OMNI_PROFILE": "dummy", **(env or {})}
         run = [sys.executable, "-m", "omni.launch", command, *settings, "--home", str(home), *arguments]
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(run, stdout=out, stderr=err, env=os.environ | dict(env or {}), cwd=cwd)
+            self.process = subprocess.Popen(run, stdout=out, stderr=err, env=os.environ | chosen, cwd=cwd)
 
     @property
     def url(self) -> str:

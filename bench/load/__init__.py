@@ -1,0 +1,1 @@
+"""A load client for all protocols: `python -m bench.load --help`."""

@@ -1,0 +1,1 @@
+"""Triton's own load tool against the ensembles; see README.md."""
