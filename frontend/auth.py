@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from frontend.client_secrets import ClientSecrets
 from frontend.errors import refuse
+from frontend.playground import FILES
 from frontend.settings import Settings, SettingsError
 from omni.contract.errors import NotAuthorized
 
 OPEN_PATHS: Final = frozenset(
-    {"/", "/live", "/health", "/health/ready", "/metrics", "/version", "/docs", "/redoc", "/openapi.json"}
+    {"/live", "/health", "/health/ready", "/metrics", "/version", "/docs", "/redoc", "/openapi.json", *FILES}
 )
 """What needs no key. Anything else does, also a path that doesn't exist."""
 

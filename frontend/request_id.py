@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Awaitable
 from contextvars import ContextVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,10 +35,10 @@ class RequestId:
         id = given if _SANE.fullmatch(given) else b"req_" + secrets.token_hex(16).encode()
         _current.set(id.decode())
 
-        async def with_id(message: Message) -> None:
+        def with_id(message: Message) -> Awaitable[None]:  # no coroutine of its own: it is called per delta
             if message["type"] in _RESPONSES:
                 message = {**message, "headers": [*message.get("headers", ()), (HEADER, id)]}
-            await send(message)
+            return send(message)
 
         await self.app(scope, receive, with_id)
         return None

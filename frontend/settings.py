@@ -39,6 +39,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65_535)], ...], NoDecode, BeforeValidator(_split)]
 Bytes = Annotated[ByteSize, Field(ge=1)]
 
 
@@ -75,6 +76,8 @@ class Settings(BaseSettings):
     """Web origins that browsers may call us from (CORS); none by default, * for all."""
     disable_docs: bool = False
     """Don't serve /docs, /redoc and /openapi.json."""
+    disable_playground: bool = False
+    """Don't serve the page at /."""
     ws_max_size: Bytes = ByteSize(16 * MIB)
     """Largest WebSocket message, bytes."""
     ws_per_message_deflate: bool = False
@@ -83,8 +86,8 @@ class Settings(BaseSettings):
     # Deployment
     engine: Literal["triton", "fake"] = "triton"
     """What answers: Triton, or a scripted engine to measure the front door alone."""
-    triton_url: str = "localhost:8001"
-    """Host and port of Triton's gRPC service."""
+    triton_url: Annotated[Names, Field(min_length=1)] = ("localhost:8001",)
+    """Host and port of Triton's gRPC service; several, with commas between them, share the work."""
     profile: str = "dummy"
     """Name of the deployment's profile, or the path of its YAML file."""
     served_model_name: Names = ()
@@ -103,6 +106,8 @@ class Settings(BaseSettings):
     """Most WebSocket sessions at a time; the next one is refused."""
     max_body_bytes: Bytes = ByteSize(256 * MIB)
     """Largest body of an HTTP request, bytes."""
+    max_head_bytes: Bytes = ByteSize(64 * 1024)
+    """Largest head of an HTTP request: its line and headers, bytes."""
     max_media_bytes: Bytes = ByteSize(1024 * MIB)
     """Most bytes of media, over all requests, that wait to be delivered to Triton."""
     retry_after_s: int = Field(1, ge=1, le=3600)
@@ -115,6 +120,22 @@ class Settings(BaseSettings):
     """Most images, sounds and clips in a request."""
     max_image_pixels: int = Field(64_000_000, ge=1, le=89_478_485)
     """Most pixels of an image, width times height; Pillow takes anything above the upper bound for an attack."""
+    media_urls: bool = True
+    """Fetch media from http and https URLs, at public addresses only."""
+    media_url_hosts: Names = ()
+    """Hosts, as name or name:port, that media may be fetched from although their addresses aren't public."""
+    media_url_ports: Ports = (80, 443)
+    """Ports that media may be fetched from."""
+    media_url_timeout: Seconds = 30.0
+    """Seconds that fetching one URL may take, with its redirects."""
+    media_url_redirects: int = Field(3, ge=0, le=20)
+    """Most redirects of one URL."""
+    media_fetches: Count = 32
+    """Most URLs that are fetched at a time, over all requests; others wait for their turn."""
+    media_folder: Path | None = None
+    """Folder from which requests may name local files; none by default."""
+    max_speech_chars: Count = 4096
+    """Longest text that /v1/audio/speech reads aloud, characters."""
 
     # Streams
     sse_keep_alive: Seconds = 15.0
