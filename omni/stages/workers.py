@@ -16,6 +16,7 @@ from omni.contract.params import Settings
 from omni.contract.stage import Outputs
 from omni.contract.tensors import StageMessage
 from omni.stages.media.limits import Check
+from omni.stages.media.store import MediaStore
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +33,15 @@ class _Run:
 
 
 class Workers:
-    """A stage that answers each job with what `prepare(job, check)` makes of it.
+    """A stage that answers each job with what `prepare`, which a subclass has, makes of it.
 
     `workers` threads take the job of the highest priority that waited longest; up to `max_queue` wait. A job without
-    media waits for no worker: it is prepared at once by the engine thread.
+    media waits for no worker: it is prepared at once by the engine thread. The encoded media of every job are kept in
+    `store` from the moment that it comes.
     """
 
-    def __init__(
-        self, prepare: Callable[[Job, Check], Handover], wake: Callable[[], None], *, workers: int, max_queue: int
-    ) -> None:
-        self._prepare = prepare
+    def __init__(self, wake: Callable[[], None], store: MediaStore, *, workers: int, max_queue: int) -> None:
+        self.store = store
         self._wake = wake
         self._workers = workers
         self._max_queue = max_queue
@@ -52,6 +52,10 @@ class Workers:
         """Workers at work, also on what was dropped: their number bounds the pool's own queue."""
         self._finished: deque[tuple[str, _Run, StageMessage, bool]] = deque()
         """What workers leave for `step`: `(generation, run, message, from a worker)`."""
+
+    def prepare(self, job: Job, check: Check) -> Handover:
+        """What the thinker is told of a job; called by several threads. Raises an `OmniError` when that can't be."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         """Generations that are held."""
@@ -70,6 +74,7 @@ class Workers:
             self.abort(generation)
             raise InvalidRequest("The request carries no job.")
         run.job = message.job
+        self.store.keep(message.job)
         if message.job.media:
             self._start()
         else:
@@ -118,7 +123,7 @@ class Workers:
 
     def _answer(self, job: Job, check: Check) -> StageMessage:
         try:
-            return StageMessage(handover=self._prepare(job, check), eos=True)
+            return StageMessage(handover=self.prepare(job, check), eos=True)
         except OmniError as problem:
             return StageMessage(error=problem, eos=True)
         except Exception:

@@ -6,23 +6,15 @@ down `"answer"`: the recogniser's own text, which needs no thinker.
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, cast
 
 import numpy as np
 
-from omni.contract.errors import Cancelled, InvalidRequest, OmniError, Overloaded, StageFailed
 from omni.contract.handover import Handover
 from omni.contract.job import Job, MediaPart, Message, Part, TextPart
-from omni.contract.names import PREPROCESS
-from omni.contract.params import Settings
-from omni.contract.stage import Outputs, Stage, StageConfig
-from omni.contract.tensors import StageMessage
+from omni.contract.stage import Stage, StageConfig
 from omni.stages.demo import prompt
 from omni.stages.demo.hearing import Hearing
 from omni.stages.demo.seeing import Seeing
@@ -31,6 +23,7 @@ from omni.stages.media.image import decode_image
 from omni.stages.media.limits import Check, MediaLimits, unchecked
 from omni.stages.media.store import DEFAULT_BYTES, MediaStore
 from omni.stages.media.video import Sampling, decode_video
+from omni.stages.workers import Workers
 
 _ENTRY_BYTES: Final = 256
 """What a remembered text counts for beside its own length."""
@@ -40,126 +33,34 @@ _MOST_SCENES: Final = 6
 _DICTATION: Final = "transcribe "
 """How a request to write speech down begins."""
 
-log = logging.getLogger(__name__)
-
 
 def create(config: StageConfig) -> Stage:
     return Preprocess(config)
 
 
-@dataclass(slots=True)
-class _Run:
-    job: Job | None = None
-    dropped: bool = False
-
-    def check(self) -> None:
-        """A `Check`: stops a decoder when nobody wants its result any more."""
-        if self.dropped:
-            raise Cancelled("The generation was aborted.")
-
-
-class Preprocess:
+class Preprocess(Workers):
     """Options: `max_queue` (64) jobs that wait, `store_bytes` (256 MiB) of encoded media that are remembered,
     `limits` as `MediaLimits`, `video` as `Sampling`.
     """
 
     def __init__(self, config: StageConfig) -> None:
         options = config.options
-        self._wake = config.wake
-        self._max_queue = int(options.get("max_queue", 64))
         self._limits = MediaLimits.of(options)
         self._sampling = Sampling.of(options)
         self._hearing = Hearing()
         self._seeing = Seeing()
         self._warm_up()
-        self.store = MediaStore(
+        store = MediaStore(
             lambda text: _ENTRY_BYTES + len(cast(str, text)), int(options.get("store_bytes", DEFAULT_BYTES))
         )
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="preprocess")
-        self._waiting: dict[str, _Run] = {}
-        self._running: dict[str, _Run] = {}
-        self._busy = False
-        self._finished: deque[tuple[str, _Run, StageMessage, bool]] = deque()
-        """What is to be said: `(generation, run, message, from the worker)`."""
+        super().__init__(config.wake, store, workers=1, max_queue=int(options.get("max_queue", 64)))
 
-    def __len__(self) -> int:
-        """Generations that are held."""
-        return len(self._waiting) + len(self._running)
-
-    def open(self, generation: str, settings: Settings) -> None:
-        if len(self._waiting) >= self._max_queue:
-            raise Overloaded("Too many requests wait for their media to be decoded; try again later.")
-        self._waiting[generation] = _Run()
-
-    def push(self, generation: str, message: StageMessage) -> None:
-        run = self._waiting.get(generation)
-        if run is None:
-            return
-        if message.job is None:
-            self.abort(generation)
-            raise InvalidRequest("The request carries no job.")
-        run.job = message.job
-        self.store.keep(message.job)
-        if message.job.media:
-            self._start()
-        else:
-            # Text needs no model, and so waits for none.
-            self._running[generation] = self._waiting.pop(generation)
-            self._finished.append((generation, run, self._answer(message.job, run.check), False))
-
-    def abort(self, generation: str) -> None:
-        run = self._waiting.pop(generation, None) or self._running.pop(generation, None)
-        if run is not None:
-            run.dropped = True
-
-    def step(self) -> Outputs:
-        out: list[tuple[str, StageMessage]] = []
-        while self._finished:
-            generation, run, message, worked = self._finished.popleft()
-            self._busy = self._busy and not worked
-            if not run.dropped:
-                del self._running[generation]
-                out.append((generation, message))
-        self._start()
-        return out
-
-    def wait(self) -> float | None:
-        return 0.0 if self._finished else None
-
-    def close(self) -> None:
-        for generation in (*self._waiting, *self._running):
-            self.abort(generation)
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _start(self) -> None:
-        """Gives the worker the job of the highest priority that has waited longest."""
-        ready = [(run.job.priority, generation) for generation, run in self._waiting.items() if run.job is not None]
-        if self._busy or not ready:
-            return
-        _, generation = max(ready, key=lambda one: one[0])
-        run = self._running[generation] = self._waiting.pop(generation)
-        self._busy = True
-        self._pool.submit(self._work, generation, run)
-
-    def _work(self, generation: str, run: _Run) -> None:
-        assert run.job is not None
-        message = self._answer(run.job, run.check)
-        self._finished.append((generation, run, message, True))
-        self._wake()
-
-    def _answer(self, job: Job, check: Check) -> StageMessage:
-        try:
-            told = [(message.role, self._told(message, job, check)) for message in job.messages]
-            meta: dict[str, Any] = {"prompt": prompt.render(told), "priority": job.priority}
-            if job.messages and (sounds := dictation(job.messages[-1])):
-                meta["answer"] = " ".join(filter(None, (self._heard(sound, check) for sound in sounds)))
-            return StageMessage(handover=Handover(meta), eos=True)
-        except OmniError as problem:
-            return StageMessage(error=problem, eos=True)
-        except Exception:
-            log.exception("a job could not be preprocessed")
-            failed = StageFailed("The media of the request could not be processed.", stage=PREPROCESS)
-            return StageMessage(error=failed, eos=True)
+    def prepare(self, job: Job, check: Check) -> Handover:
+        told = [(message.role, self._told(message, job, check)) for message in job.messages]
+        meta: dict[str, Any] = {"prompt": prompt.render(told), "priority": job.priority}
+        if job.messages and (sounds := dictation(job.messages[-1])):
+            meta["answer"] = " ".join(filter(None, (self._heard(sound, check) for sound in sounds)))
+        return Handover(meta)
 
     def _told(self, message: Message, job: Job, check: Check) -> str:
         """A message in words. Pictures of one timeline that follow each other are a clip."""

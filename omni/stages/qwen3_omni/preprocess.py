@@ -19,9 +19,7 @@ from omni.contract.errors import InvalidMedia
 from omni.contract.handover import Handover
 from omni.contract.job import Job, MediaPart, VideoOptions
 from omni.contract.names import LISTEN_RATE
-from omni.contract.params import Settings
-from omni.contract.stage import Outputs, Stage, StageConfig
-from omni.contract.tensors import StageMessage
+from omni.contract.stage import Stage, StageConfig
 from omni.stages.context import check_context
 from omni.stages.media.audio import Samples, decode_audio
 from omni.stages.media.image import decode_image
@@ -45,7 +43,7 @@ def create(config: StageConfig) -> Stage:
     return Preprocess(config)
 
 
-class Preprocess:
+class Preprocess(Workers):
     """Options: `checkpoint`; `workers` (2), `max_queue` (256) jobs that wait, `store_bytes` and `cache_bytes` (256 MiB
     each) of encoded and of prepared media that are remembered, `limits` as `MediaLimits`, `video` as `Sampling`,
     `context_length` (32768).
@@ -62,43 +60,15 @@ class Preprocess:
         self._limits = MediaLimits.of(options)
         self._sampling = Sampling.of({"video": {**VIDEO_PIXELS, **options.get("video", {})}})
         self._context_length = int(options.get("context_length", 32_768))
-        self.store = MediaStore(
+        store = MediaStore(
             lambda made: cast(Media, made).nbytes,
             int(options.get("store_bytes", DEFAULT_BYTES)),
             int(options.get("cache_bytes", DEFAULT_BYTES)),
         )
-        self._workers = Workers(
-            self._prepare,
-            config.wake,
-            workers=int(options.get("workers", 2)),
-            max_queue=int(options.get("max_queue", 256)),
-        )
+        workers, max_queue = int(options.get("workers", 2)), int(options.get("max_queue", 256))
+        super().__init__(config.wake, store, workers=workers, max_queue=max_queue)
 
-    def __len__(self) -> int:
-        """Generations that are held."""
-        return len(self._workers)
-
-    def open(self, generation: str, settings: Settings) -> None:
-        self._workers.open(generation, settings)
-
-    def push(self, generation: str, message: StageMessage) -> None:
-        if message.job is not None:
-            self.store.keep(message.job)
-        self._workers.push(generation, message)
-
-    def abort(self, generation: str) -> None:
-        self._workers.abort(generation)
-
-    def step(self) -> Outputs:
-        return self._workers.step()
-
-    def wait(self) -> float | None:
-        return self._workers.wait()
-
-    def close(self) -> None:
-        self._workers.close()
-
-    def _prepare(self, job: Job, check: Check) -> Handover:
+    def prepare(self, job: Job, check: Check) -> Handover:
         prompt = lay_out(
             self._chat.ids(job.messages),
             [self._made(part, job.video, check) for part in job.media],
