@@ -302,7 +302,9 @@ def test_a_message_without_a_job_is_refused() -> None:
 
 
 def test_no_thread_is_left(job: JobMaker, image_part: Callable[..., MediaPart]) -> None:
+    others = set(threading.enumerate())
     with Drive("preprocess") as drive:
         prompt(drive, job([image_part()]))
         assert isinstance(drive.stage, Preprocess)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("preprocess")]
+        assert [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("preprocess")]
+    assert not [thread for thread in set(threading.enumerate()) - others if thread.name.startswith("preprocess")]
