@@ -12,7 +12,7 @@ from omni.launch.server import EmbeddedTriton
 @pytest.fixture(autouse=True)
 def nothing_stays_open(triton: EmbeddedTriton) -> Iterator[None]:
     """After every scenario each stage has let go of every generation and of every request."""
-    yield  # noqa: PT022  the loop lives until the fixture ends
+    yield
     seconds_until(triton.metrics_url)
 
 
