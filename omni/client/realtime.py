@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import os
 import sys
 import threading
@@ -16,12 +15,12 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
 from omni.client.clip import LISTEN_RATE, Unreadable, sound
+from omni.client.common import Refused, fail, note
+from omni.client.socket import receive, send
 from omni.client.speaker import Speaker
 
 ABOUT = "talk to the model: a text or a sound file in, an answer in speech out"
 PIECE_MS = 100
-PATIENCE_S = 120.0
-"""Seconds without a word from the server after which we give up."""
 AFTERWARDS_S = 2
 """Seconds of silence behind the sound, so that its end is noticed."""
 
@@ -39,10 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="default: OPENAI_API_KEY")
 
 
-class Refused(Exception):
-    """The server said no; the message is the server's."""
-
-
 def run(options: argparse.Namespace) -> int:
     """The exit status: 0 when the question was answered."""
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
@@ -51,29 +46,29 @@ def run(options: argparse.Namespace) -> int:
         with connect(options.url, additional_headers=headers, max_size=None) as ws:
             converse(ws, options, pcm)
     except (Refused, Unreadable) as problem:
-        return _fail(str(problem))
+        return fail(problem)
     except (OSError, InvalidHandshake, InvalidURI) as problem:
-        return _fail(f"can't reach {options.url}: {problem}")
+        return fail(f"can't reach {options.url}: {problem}")
     except ConnectionClosed as problem:
-        return _fail(f"the server closed the connection: {problem}")
+        return fail(f"the server closed the connection: {problem}")
     return 0
 
 
 def converse(ws: ClientConnection, options: argparse.Namespace, pcm: bytes | None) -> None:
     """One question and its answer. Raises `Refused` or what the connection raises."""
-    _send(ws, type="session.update", session=session(options))
+    send(ws, type="session.update", session=session(options))
     if pcm is None:
         content = [{"type": "input_text", "text": options.text}]
-        _send(ws, type="conversation.item.create", item={"type": "message", "role": "user", "content": content})
-        _send(ws, type="response.create")
+        send(ws, type="conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        send(ws, type="response.create")
     else:
         threading.Thread(target=_speak, args=(ws, pcm), name="microphone", daemon=True).start()
     with Speaker(options.save, options.play) as speaker:
-        while not show(_event(ws), speaker):
+        while not show(receive(ws), speaker):
             pass
     if speaker.samples:
         where = f", in {options.save}" if options.save else ""
-        _note(f"{speaker.seconds:.1f} s of speech{where}\n")
+        note(f"{speaker.seconds:.1f} s of speech{where}\n")
 
 
 def session(options: argparse.Namespace) -> dict[str, Any]:
@@ -98,9 +93,9 @@ def show(event: dict[str, Any], speaker: Speaker) -> bool:
         case "response.output_audio.delta":
             speaker.write(base64.b64decode(event["delta"]))
         case "input_audio_buffer.speech_started":
-            _note(f"a voice from {event['audio_start_ms'] / 1000:.2f} s on\n")
+            note(f"a voice from {event['audio_start_ms'] / 1000:.2f} s on\n")
         case "input_audio_buffer.speech_stopped":
-            _note(f"until {event['audio_end_ms'] / 1000:.2f} s\n")
+            note(f"until {event['audio_end_ms'] / 1000:.2f} s\n")
         case "response.done":
             sys.stdout.write("\n")
             response = event["response"]
@@ -108,7 +103,7 @@ def show(event: dict[str, Any], speaker: Speaker) -> bool:
                 raise Refused(f"the server says: {response['status_details']['error']['message']}")
             usage = response["usage"] or {}
             tokens = f"{usage.get('input_tokens', 0)} tokens read, {usage.get('output_tokens', 0)} made"
-            _note(f"{response['status']}: {tokens}\n")
+            note(f"{response['status']}: {tokens}\n")
             return True
         case "error":
             raise Refused(f"the server says: {event['error']['message']}")
@@ -122,28 +117,6 @@ def _speak(ws: ClientConnection, pcm: bytes) -> None:
     try:
         for count, at in enumerate(range(0, len(stream), step)):
             time.sleep(max(0.0, began + count * PIECE_MS / 1000 - time.monotonic()))
-            _send(ws, type="input_audio_buffer.append", audio=base64.b64encode(stream[at : at + step]).decode())
+            send(ws, type="input_audio_buffer.append", audio=base64.b64encode(stream[at : at + step]).decode())
     except ConnectionClosed:
         return
-
-
-def _event(ws: ClientConnection) -> dict[str, Any]:
-    try:
-        return json.loads(ws.recv(timeout=PATIENCE_S))  # type: ignore[no-any-return]
-    except TimeoutError:
-        raise Refused("nothing was heard from the server for too long") from None
-
-
-def _send(ws: ClientConnection, **event: Any) -> None:
-    ws.send(json.dumps(event))
-
-
-def _note(text: str) -> None:
-    """What isn't the answer goes to the other stream, so that the answer can be piped."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-def _fail(reason: str) -> int:
-    _note(f"omni.client: {reason}\n")
-    return 1

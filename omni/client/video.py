@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
 from omni.client.clip import LISTEN_RATE, Unreadable, pictures, sound
+from omni.client.common import Refused, fail, note, write
+from omni.client.socket import receive, send
 from omni.client.speaker import Speaker
 
 ABOUT = "ask about a video file, frame by frame as a live camera would send it"
 PATH = "/v1/video/chat/stream"
 WAV_HEADER = 44
 """Bytes before the samples of each piece of speech."""
-PATIENCE_S = 120.0
-"""Seconds without a word from the server after which we give up."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--api-key", default=os.environ.get("OPENAI_API_KEY"), help="default: OPENAI_API_KEY")
 
 
-class Refused(Exception):
-    """The server said no; the message is the server's."""
-
-
 def run(options: argparse.Namespace) -> int:
     """The exit status: 0 when every question was answered."""
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
@@ -58,36 +52,36 @@ def run(options: argparse.Namespace) -> int:
                 for _ in events(ws):  # what the server said before it closed tells more
                     pass
     except (Refused, Unreadable) as problem:
-        return _fail(str(problem))
+        return fail(problem)
     except (OSError, InvalidHandshake, InvalidURI) as problem:
-        return _fail(f"can't reach {options.url}: {problem}")
+        return fail(f"can't reach {options.url}: {problem}")
     except ConnectionClosed as problem:
-        return _fail(f"the server closed the connection: {problem}")
+        return fail(f"the server closed the connection: {problem}")
     return 0
 
 
 def converse(ws: ClientConnection, options: argparse.Namespace) -> None:
     """The whole session. Raises `Refused`, `Unreadable` or what the connection raises."""
     speech = options.speech or options.play or options.save is not None
-    _send(ws, **config(options, speech))
+    send(ws, **config(options, speech))
     upload(ws, options)
     with Speaker(options.save, options.play) as speaker:
         for query in options.query:
-            _send(ws, type="video.query", text=query)
-            _write(f"> {query}\n")
+            send(ws, type="video.query", text=query)
+            write(f"> {query}\n")
             for event in events(ws):
                 if event["type"] == "response.done":
-                    _write("\n")
-                    _note(summary(event))
+                    write("\n")
+                    note(summary(event))
                     break
                 show(event, speaker)
-    _send(ws, type="video.done")
+    send(ws, type="video.done")
     for event in events(ws):
         if event["type"] == "session.done":
             break
     if speaker.samples:
         where = f", in {options.save}" if options.save else ""
-        _note(f"{speaker.seconds:.1f} s of speech{where}\n")
+        note(f"{speaker.seconds:.1f} s of speech{where}\n")
 
 
 def config(options: argparse.Namespace, speech: bool) -> dict[str, Any]:
@@ -110,22 +104,19 @@ def upload(ws: ClientConnection, options: argparse.Namespace) -> None:
     count = size = 0
     for count, picture in enumerate(pictures(options.video, options.fps), 1):
         data = base64.b64encode(picture.jpeg).decode()
-        _send(ws, type="video.frame", data=data, frame_id=f"frame-{count}", pts_ms=picture.pts_ms)
+        send(ws, type="video.frame", data=data, frame_id=f"frame-{count}", pts_ms=picture.pts_ms)
         size += len(picture.jpeg)
-        _note(f"\rsent {count} frames, {size / 1e6:.1f} MB")
+        note(f"\rsent {count} frames, {size / 1e6:.1f} MB")
     pcm = b"" if options.no_sound else sound(options.video)
     for start in range(0, len(pcm), 2 * LISTEN_RATE):
-        _send(ws, type="audio.chunk", data=base64.b64encode(pcm[start : start + 2 * LISTEN_RATE]).decode())
-    _note(f", {len(pcm) / 2 / LISTEN_RATE:.1f} s of sound\n" if pcm else "\n")
+        send(ws, type="audio.chunk", data=base64.b64encode(pcm[start : start + 2 * LISTEN_RATE]).decode())
+    note(f", {len(pcm) / 2 / LISTEN_RATE:.1f} s of sound\n" if pcm else "\n")
 
 
 def events(ws: ClientConnection) -> Iterator[dict[str, Any]]:
     """What the server says. Raises `Refused` for an error that ends the session or the question."""
     while True:
-        try:
-            event: dict[str, Any] = json.loads(ws.recv(timeout=PATIENCE_S))
-        except TimeoutError:
-            raise Refused("nothing was heard from the server for too long") from None
+        event = receive(ws)
         if event["type"] == "error":
             raise Refused(f"the server says: {event['message']}")
         yield event
@@ -134,12 +125,12 @@ def events(ws: ClientConnection) -> Iterator[dict[str, Any]]:
 def show(event: dict[str, Any], speaker: Speaker) -> None:
     match event["type"]:
         case "response.text.delta":
-            _write(event["delta"])
+            write(event["delta"])
         case "response.output_audio.delta":
             data = base64.b64decode(event["data"])
             speaker.write(data[WAV_HEADER:] if event["format"] == "wav" else data)
         case "video.frames.consumed":
-            _note(f"about {len(event['frames'])} frames, the last at {event['latest_pts_ms'] or 0:.0f} ms\n")
+            note(f"about {len(event['frames'])} frames, the last at {event['latest_pts_ms'] or 0:.0f} ms\n")
 
 
 def summary(event: dict[str, Any]) -> str:
@@ -147,23 +138,3 @@ def summary(event: dict[str, Any]) -> str:
     return (
         f"{event['status']}: {usage.get('prompt_tokens', 0)} tokens read, {usage.get('completion_tokens', 0)} written\n"
     )
-
-
-def _send(ws: ClientConnection, **event: Any) -> None:
-    ws.send(json.dumps(event))
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _note(text: str) -> None:
-    """What isn't the answer goes to the other stream, so that the answer can be piped."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
-
-
-def _fail(reason: str) -> int:
-    _note(f"omni.client: {reason}\n")
-    return 1
