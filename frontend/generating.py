@@ -15,27 +15,25 @@ from omni.contract.job import Job
 async def generate(state: Any, endpoint: str, job: Job) -> AsyncGenerator[Chunk, None]:
     """The chunks of `job`; `state` is the application's. Raises an `OmniError`, `Overloaded` before any work.
 
-    A prefill is no turn: it takes no ticket and isn't counted, since its session has one at most and loses it to every
-    question.
+    What yields to every question, a prefill or a transcript, is no turn and isn't counted as one.
     """
-    if job.settings.prefill:
-        async with aclosing(state.engine.generate(job)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-        return
-    turn = state.metrics.turn(endpoint)
+    turn = None if job.priority < 0 else state.metrics.turn(endpoint)
     try:
         with state.admission.admit("generation"):
             async with aclosing(state.engine.generate(job)) as chunks:
                 async for chunk in chunks:
-                    turn.chunk(chunk)
+                    if turn is not None:
+                        turn.chunk(chunk)
                     yield chunk
     except Exception as error:
         known = error if isinstance(error, OmniError) else INTERNAL
         state.health.report(known)
-        turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
+        if turn is not None:
+            turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
         raise
     except BaseException:
-        turn.end("cancelled")
+        if turn is not None:
+            turn.end("cancelled")
         raise
-    turn.end("completed")
+    if turn is not None:
+        turn.end("completed")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack
+from functools import partial
 from time import time
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse
 from frontend.auth import offered
 from frontend.client_secrets import DEFAULT_S, LEAST_S, MOST_S, ClientSecret
 from frontend.drive import drive
-from frontend.errors import INTERNAL, RESPONSES, refuse
+from frontend.errors import RESPONSES, refuse
+from frontend.generating import generate
 from frontend.media.limits import MediaLimits
 from frontend.protocol.fields import BadEvent, Fields
 from frontend.protocol.realtime import Limits, Realtime
@@ -25,9 +26,7 @@ from frontend.protocol.realtime_profile import DEFAULTS as PRESET
 from frontend.protocol.realtime_profile import NAME as PROFILE
 from frontend.protocol.realtime_profile import SessionProfile, capabilities
 from frontend.senses import FrontSenses, speaks_tones
-from omni.contract.chunk import Chunk
-from omni.contract.errors import Cancelled, InvalidRequest, OmniError, TooLarge, UnknownModel
-from omni.contract.job import Job
+from omni.contract.errors import InvalidRequest, OmniError, TooLarge, UnknownModel
 
 ENDPOINT: Final = "realtime"
 SUBPROTOCOL: Final = "realtime"
@@ -68,7 +67,8 @@ async def realtime(ws: WebSocket) -> None:
         held.callback(gauge.dec)
         await ws.accept(SUBPROTOCOL if SUBPROTOCOL in ws.scope["subprotocols"] else None)
         budget = state.settings.realtime_send_bytes
-        await drive(ws, session, state.engine, state.workers, send_budget=budget, generate=_generate(state))
+        answers = partial(generate, state, ENDPOINT)
+        await drive(ws, session, state.engine, state.workers, send_budget=budget, generate=answers)
     return None
 
 
@@ -160,31 +160,3 @@ def limits_of(settings: Any) -> Limits:
 
 def _images(settings: Any) -> MediaLimits:
     return MediaLimits(item_bytes=settings.realtime_image_bytes, image_pixels=settings.max_image_pixels)
-
-
-def _generate(state: Any) -> Callable[[Job], AsyncGenerator[Chunk, None]]:
-    """The engine's, with a ticket and metrics for each generation; prefills and transcripts aren't turns."""
-
-    async def generate(job: Job) -> AsyncGenerator[Chunk, None]:
-        turn = None if job.priority < 0 else state.metrics.turn(ENDPOINT)
-        try:
-            with state.admission.admit("generation"):
-                async with aclosing(state.engine.generate(job)) as chunks:
-                    async for chunk in chunks:
-                        if turn is not None:
-                            turn.chunk(chunk)
-                        yield chunk
-        except Exception as error:
-            known = error if isinstance(error, OmniError) else INTERNAL
-            state.health.report(known)
-            if turn is not None:
-                turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
-            raise
-        except BaseException:
-            if turn is not None:
-                turn.end("cancelled")
-            raise
-        if turn is not None:
-            turn.end("completed")
-
-    return generate

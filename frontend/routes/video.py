@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
@@ -22,7 +22,9 @@ from frontend.protocol.budget import Budget
 from frontend.protocol.video import VideoSession
 from frontend.protocol.video_deployment import Deployment, Limits
 from frontend.protocol.video_sight import error
+from omni.contract.chunk import Chunk
 from omni.contract.errors import OmniError
+from omni.contract.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +110,15 @@ async def video(ws: WebSocket) -> None:
             state.engine,
             state.workers,
             send_budget=state.settings.video_send_bytes,
-            generate=partial(generate, state, ENDPOINT),
+            generate=partial(_generate, state),
         )
+
+
+def _generate(state: Any, job: Job) -> AsyncGenerator[Chunk, None]:
+    """A prefill takes no ticket, since its session has one at most and loses it to every question."""
+    chunks: AsyncGenerator[Chunk, None]
+    chunks = state.engine.generate(job) if job.settings.prefill else generate(state, ENDPOINT, job)
+    return chunks
 
 
 def _subprotocol(offered: list[str]) -> str | None:
