@@ -95,7 +95,6 @@ class Access:
             "ms": round(seconds * 1000, 1),
             "outcome": outcome,
         }
-        if (error := scope["state"].get("error")) is not None:
-            fields["error"] = error
-        quiet = route in QUIET_PATHS and error is None
+        fields |= {name: told for name in ("generation", "error") if (told := scope["state"].get(name)) is not None}
+        quiet = route in QUIET_PATHS and "error" not in fields
         log.log(logging.DEBUG if quiet else logging.INFO, "request", extra=fields)

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import time
+from time import monotonic, time
 from typing import Any, Final
 
 PREFIX: Final = "ek_"
@@ -20,7 +20,9 @@ MOST: Final = 10_000
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
     expires_at: int
-    """Unix time."""
+    """Unix time, for the client. The clock of the day may be set; what counts is `until`."""
+    until: float
+    """Seconds of the steady clock."""
     session: Mapping[str, Any]
     """What a session that is opened with it begins with, as in a `session.update`."""
 
@@ -28,7 +30,7 @@ class ClientSecret:
 class ClientSecrets:
     """Those that live, by their digest; they are held in memory and end with the process."""
 
-    def __init__(self, clock: Callable[[], float] = time, most: int = MOST) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, most: int = MOST) -> None:
         self._clock = clock
         self._most = most
         self._live: dict[bytes, ClientSecret] = {}
@@ -39,17 +41,17 @@ class ClientSecrets:
     def make(self, seconds: int, session: Mapping[str, Any]) -> tuple[str, ClientSecret]:
         """A new secret, to be shown once, that lives for `seconds`."""
         now = self._clock()
-        self._live = {key: one for key, one in self._live.items() if one.expires_at > now}
+        self._live = {key: one for key, one in self._live.items() if one.until > now}
         while len(self._live) >= self._most:
             del self._live[next(iter(self._live))]
         value = PREFIX + secrets.token_urlsafe(32)
-        made = self._live[_digest(value.encode())] = ClientSecret(int(now + seconds), session)
+        made = self._live[_digest(value.encode())] = ClientSecret(int(time() + seconds), now + seconds, session)
         return value, made
 
     def find(self, value: bytes) -> ClientSecret | None:
         """The secret, while it lives. Looked up by digest, so that the time taken tells nothing."""
         found = self._live.get(_digest(value)) if value.startswith(PREFIX.encode()) else None
-        return found if found is not None and found.expires_at > self._clock() else None
+        return found if found is not None and found.until > self._clock() else None
 
 
 def _digest(value: bytes) -> bytes:

@@ -23,7 +23,7 @@ from frontend.errors import INTERNAL
 from frontend.metrics import Metrics
 from frontend.settings import Settings
 from omni.contract.errors import OmniError, Overloaded, StageFailed, TimedOut, Unavailable
-from omni.contract.job import Job, MediaPart, Message, TextPart
+from omni.contract.job import PROBE_PRIORITY, Job, MediaPart, Message, TextPart
 from omni.contract.names import LISTEN_RATE, TALKER, THINKER
 from omni.contract.params import SamplingParams
 from omni.contract.params import Settings as Generation
@@ -71,12 +71,16 @@ _PARTS: Final = (
 
 
 def synthetic_job(speech: bool) -> Job:
-    """A generation that uses every stage once: text, an image and a sound in, a few tokens of text and speech out."""
+    """A generation that uses every stage once: text, an image and a sound in, a few tokens of text and speech out.
+
+    It waits behind no client's: a busy deployment is a healthy one.
+    """
     sampling = {THINKER: SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0)}
     if speech:
         sampling[TALKER] = SamplingParams(max_tokens=MAX_TOKENS)
     settings = Generation(speech=speech, sampling=sampling)
-    return Job(id=str(uuid.uuid4()), messages=(Message("user", _PARTS),), settings=settings)
+    messages = (Message("user", _PARTS),)
+    return Job(id=str(uuid.uuid4()), messages=messages, settings=settings, priority=PROBE_PRIORITY)
 
 
 class Health:

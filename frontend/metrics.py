@@ -10,16 +10,30 @@ from math import inf
 from time import perf_counter
 from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from omni.contract.chunk import Chunk, Usage
+from omni.contract.errors import Cancelled, InvalidMedia, InvalidRequest, OmniError, TooLarge
 
-Outcome = Literal["completed", "cancelled", "failed"]
+Outcome = Literal["completed", "cancelled", "failed", "refused"]
+"""`refused` is what the client asked for and can't have."""
 Clock = Callable[[], float]
 
+# A second series for each counter and histogram, which nobody asks for.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+MEDIA_CODES: Final = (InvalidMedia.code, TooLarge.code)
+"""Errors by which media are refused, here or in preprocess."""
 VERSION: Final = version("omni-server")
 
 _FIRST = (0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -130,6 +144,7 @@ class Metrics:
         self.cached_tokens = counter("omni_cached_prompt_tokens", "Tokens of prompts whose state was reused.")
         self.generation_tokens = counter("omni_generation_tokens", "Tokens of answers.")
         self.frames = counter("omni_frames", "Frames of video sessions: kept, filtered or failed.", "outcome")
+        self.media_rejected = counter("omni_media_rejected", "Requests refused for their media or size.", "reason")
         self.triton_up = gauge("omni_triton_up", "1 while the stages answer.")
         self.gaps = _GapsCollector()
         registry.register(self.gaps)
@@ -158,7 +173,7 @@ class Turn:
 
     __slots__ = (
         "_audio_seconds", "_clock", "_endpoint", "_last_audio", "_last_text", "_metrics", "_name", "_played_until",
-        "_running", "_started", "_tokens", "_usage",
+        "_running", "_started", "_tokens", "_usage", "outcome",
     )  # fmt: skip
 
     def __init__(self, metrics: Metrics, name: str, endpoint: _Endpoint) -> None:
@@ -174,6 +189,8 @@ class Turn:
         self._tokens = 0
         self._usage: Usage | None = None
         self._running = True
+        self.outcome: Outcome | None = None
+        """How it ended; None while it runs."""
         metrics.turns_in_progress.inc()
 
     def chunk(self, chunk: Chunk) -> None:
@@ -202,14 +219,25 @@ class Turn:
         self._audio_seconds += seconds
         self._last_audio = now
 
+    def fail(self, error: Exception) -> None:
+        """The generation is over with `error`, which needn't be a failure of ours."""
+        known = error if isinstance(error, OmniError) else OmniError("")
+        outcome: Outcome = "cancelled" if isinstance(known, Cancelled) else "failed"
+        self.end("refused" if isinstance(known, InvalidRequest) else outcome, known.code)
+
     def end(self, outcome: Outcome, error_code: str | None = None) -> None:
         """The generation is over; a second call changes nothing."""
         if not self._running:
             return
         self._running = False
+        self.outcome = outcome
         metrics, endpoint = self._metrics, self._endpoint
         metrics.turns_in_progress.dec()
         metrics.turns.labels(self._name, outcome).inc()
+        if outcome == "refused":
+            if error_code in MEDIA_CODES:
+                metrics.media_rejected.labels(error_code).inc()
+            return
         endpoint.duration.observe(self._clock() - self._started)
         if outcome == "cancelled":
             metrics.cancellations.labels(self._name).inc()

@@ -80,7 +80,8 @@ class BalancedEngine:
             except (Unavailable, Overloaded) as error:
                 if begun or not self._candidates(tried):
                     raise
-                log.info("a generation goes elsewhere", extra={"triton": member.name, "error": error.code})
+                told = {"generation": job.id, "triton": member.name, "error": error.code}
+                log.info("a generation goes elsewhere", extra=told)
             finally:
                 member.active -= 1
 

@@ -8,13 +8,14 @@ from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final, Literal
 
 from omni.contract.chunk import Chunk, FinishReason, Usage
 from omni.contract.errors import OmniError, Unavailable
 from omni.contract.job import Job
-from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE, THINKER
-from omni.contract.params import THINKER_DEFAULTS
+from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE, TALKER, THINKER
+from omni.contract.params import TALKER_DEFAULTS, THINKER_DEFAULTS
 
 Beat = Chunk | float | OmniError
 """One step of a script: yield a chunk, sleep for seconds, or fail."""
@@ -47,7 +48,8 @@ _FRAME: Final = frame()
 def echo(job: Job) -> Iterator[Beat]:
     """The last message's text, word by word, each with 80 ms of a tone when the job asks for speech.
 
-    Obeys `max_tokens`; with `ignore_eos` the text is repeated up to it. `thinker.token_interval_ms` sets the pace.
+    Obeys `max_tokens`; with `ignore_eos` the text is repeated up to it, and with the talker's the tone goes on up to
+    the talker's. `thinker.token_interval_ms` sets the pace.
     """
     params = job.settings.sampling_of(THINKER, THINKER_DEFAULTS)
     limit = params.max_tokens or 1
@@ -58,6 +60,8 @@ def echo(job: Job) -> Iterator[Beat]:
     usage = Usage(prompt_tokens=sum(len(message.text.split()) for message in job.messages), completion_tokens=count)
     said = [Chunk(text=f"{word} ", tokens=1) for word in words]
     sound = Chunk(audio=_FRAME) if job.settings.speech else None
+    talker = job.settings.sampling_of(TALKER, TALKER_DEFAULTS)
+    more = (talker.max_tokens or 0) - count if sound is not None and talker.ignore_eos else 0
     for n in range(count):
         if pause:
             yield pause
@@ -65,6 +69,8 @@ def echo(job: Job) -> Iterator[Beat]:
         yield said[place] if n < count - 1 else Chunk(text=words[place], tokens=1, finish=reason, usage=usage)
         if sound is not None:
             yield sound
+    if sound is not None:
+        yield from repeat(sound, max(0, more))
 
 
 class FakeEngine:

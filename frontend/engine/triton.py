@@ -15,14 +15,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+import anyio.to_thread
 import grpc
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 
 from omni.contract import errors
 from omni.contract.chunk import Chunk, TextDelta
 from omni.contract.errors import OmniError, StageFailed, TimedOut, Unavailable
-from omni.contract.job import Job, pack_job
+from omni.contract.job import Job, pack_blobs
 from omni.contract.names import ENSEMBLES, OMNI, OMNI_TEXT, SETTINGS
 from omni.contract.order import InOrder
 from omni.contract.tensors import Control
@@ -36,6 +36,8 @@ DRAIN_S = 10.0
 LAST_ABORTS_S = 1.0
 """How long closing waits for the aborts to be written."""
 CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
+OFFLOAD_BYTES = 256 * 1024
+"""Bytes of media from which on a request is put together in a worker thread."""
 MAX_CONTROLS = 4096
 """Control requests that may wait to be written."""
 
@@ -102,16 +104,37 @@ def _string(request: Any, name: str, value: bytes) -> None:
     request.raw_input_contents.append(len(value).to_bytes(4, "little") + value)
 
 
-def _request(job: Job, lease: str) -> Any:
+def _request(job: Job, lease: str) -> bytes:
+    """A ModelInferRequest, serialized with one copy of the media, during which other threads run."""
     request = pb.ModelInferRequest(model_name=job.model, id=job.id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     request.parameters[SETTINGS].string_param = replace(job.settings, lease=lease).dumps()
-    head, media = pack_job(job)
+    head, media = pack_blobs(job)
     _string(request, "JOB", head)
-    if media.size:
-        request.inputs.add(name="MEDIA", datatype="UINT8", shape=[media.size])
-        request.raw_input_contents.append(media.tobytes())
-    return request
+    if not media:
+        return bytes(request.SerializeToString())
+    size = sum(map(len, media))
+    request.inputs.add(name="MEDIA", datatype="UINT8", shape=[size])
+    # What stands behind a serialized message adds to it: here one more item of its last field.
+    return b"".join((request.SerializeToString(), _RAW_INPUT, _varint(size), *media))
+
+
+_RAW_INPUT = bytes([pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
+"""The tag of one item of raw_input_contents: field number and wire type 2, which has its length before it."""
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; all but the last byte have the highest bit set."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _serialized(request: Any) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 def _control(stage: str, control: Control) -> Any:
@@ -140,7 +163,7 @@ class TritonEngine:
         self._frozen = frozen_timeout_s
         self._connect = connect_timeout_s
         self._channel: Any = None
-        self._stub: Any = None
+        self._infer: Any = None
         self._lease: str | None = None
         self._leased = asyncio.Event()
         self._controls: asyncio.Queue[Any] = asyncio.Queue(MAX_CONTROLS)
@@ -159,7 +182,9 @@ class TritonEngine:
 
     async def start(self) -> None:
         self._channel = grpc.aio.insecure_channel(self._url, options=_CHANNEL)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._infer = self._channel.stream_stream(
+            "/inference.GRPCInferenceService/ModelStreamInfer", _serialized, pb.ModelStreamInferResponse.FromString
+        )
         self._spawn(self._keep_lease(), "triton control")
 
     async def close(self) -> None:
@@ -178,19 +203,17 @@ class TritonEngine:
             await channel.close()
 
     async def generate(self, job: Job) -> AsyncGenerator[Chunk, None]:
-        lease = await self._wait_for_lease()
-        if job.id in self._running:
-            raise OmniError("A generation of this id is already running.")
-        now = asyncio.get_running_loop().time
         trace = job.settings.trace
         metadata = None if trace is None else (("traceparent", trace),)  # for Triton's own spans
-        call = self._stub.ModelStreamInfer(_once(_request(job, lease)), metadata=metadata)
+        # Nothing here keeps the request, which may be large, for longer than it takes to send it.
+        call = self._infer(_once(await self._leased_request(job)), metadata=metadata)
+        now = asyncio.get_running_loop().time
         running = self._running[job.id] = _Running(call, now())
         ended = False
         order: InOrder[_Answer] = InOrder()
         try:
             while not ended:
-                read = _read(await self._next(running))
+                read = _read(await self._next(job, running))
                 running.heard = now()
                 if read is None:
                     continue
@@ -206,12 +229,24 @@ class TritonEngine:
                 self._abort(job.id)
             self._spawn(_drain(call), f"drain {job.id}")
 
-    async def _next(self, running: _Running) -> Any:
+    async def _leased_request(self, job: Job) -> bytes:
+        lease = await self._wait_for_lease()
+        if sum(len(part.data or b"") for part in job.media) < OFFLOAD_BYTES:
+            request = _request(job, lease)
+        else:
+            request = await anyio.to_thread.run_sync(_request, job, lease)
+        if self._lease != lease:
+            raise Unavailable(_GONE)
+        if job.id in self._running:
+            raise OmniError("A generation of this id is already running.")
+        return request
+
+    async def _next(self, job: Job, running: _Running) -> Any:
         """The next response of a stream. Raises an `OmniError` instead of anything of gRPC's."""
         try:
             message = await running.call.read()
         except grpc.aio.AioRpcError as problem:
-            log.warning("the stream of a generation failed: %s", problem.code().name)
+            log.warning("the stream of a generation failed: %s", problem.code().name, extra={"generation": job.id})
             raise running.error or Unavailable(_GONE) from None
         except asyncio.CancelledError:
             # A call that we cancelled ourselves looks like a task that somebody cancelled.
@@ -221,7 +256,8 @@ class TritonEngine:
         if message is grpc.aio.EOF:
             raise running.error or StageFailed("The answer ended before it was complete.")
         if message.error_message:
-            log.warning("the model server refused or broke a generation: %s", message.error_message)
+            told = {"generation": job.id, "said": message.error_message}
+            log.warning("the model server refused or broke a generation", extra=told)
             raise StageFailed("The model server could not answer the request.")
         return message.infer_response
 
@@ -280,7 +316,7 @@ class TritonEngine:
 
     async def _hold_lease(self) -> None:
         lease = uuid.uuid4().hex
-        call = self._stub.ModelStreamInfer(self._control_requests(lease))
+        call = self._infer(self._control_requests(lease))
         missing = set(self._stages)
         heard = dict.fromkeys(self._stages, asyncio.get_running_loop().time())
         pings = asyncio.create_task(self._ping(heard, call), name="triton pings")
@@ -291,6 +327,9 @@ class TritonEngine:
                 stage = message.infer_response.model_name
                 heard[stage] = asyncio.get_running_loop().time()
                 if message.infer_response.id == lease and stage in missing:
+                    answer = _read(message.infer_response)
+                    if answer is not None and answer[1].error is not None:
+                        raise answer[1].error
                     missing.discard(stage)
                     if not missing:
                         self._lease = lease

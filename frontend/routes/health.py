@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import time
+from time import monotonic
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -33,7 +33,7 @@ async def health(request: Request) -> JSONResponse:
         "version": VERSION,
         "in_flight": state.admission.in_flight,
         "sessions": state.admission.sessions,
-        "uptime_s": round(time() - state.created, 1),
+        "uptime_s": round(monotonic() - state.began, 1),
     }
     if state.health.error is not None:
         body["error"] = state.health.error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
-from omni.contract.errors import OmniError
+from omni.contract.errors import UNREADABLE, OmniError
 from omni.contract.names import SAMPLE_RATE
 
 FinishReason = Literal["stop", "length"]
+_FINISHES: Final = (None, *get_args(FinishReason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,25 @@ class TextDelta:
         try:
             body = json.loads(data)
             usage = Usage(**body["usage"]) if "usage" in body else None
-            return cls(body["text"], body["tokens"], body.get("finish"), usage, tuple(body.get("logprobs", ())))
-        except (ValueError, TypeError, KeyError):
+            delta = cls(body["text"], body["tokens"], body.get("finish"), usage, tuple(body.get("logprobs", ())))
+            if not delta._well_typed:
+                raise ValueError
+            if b"\\u" in data:
+                delta.dumps()  # where half a surrogate pair, which isn't text, is an error
+            return delta
+        except UNREADABLE:
             raise OmniError("A text delta can't be read.") from None
+
+    @property
+    def _well_typed(self) -> bool:
+        """Whether every field is of its type."""
+        counts = (self.tokens, *(() if self.usage is None else self.usage.to_json().values()))
+        return (
+            isinstance(self.text, str)
+            and all(type(count) is int for count in counts)
+            and self.finish in _FINISHES
+            and all(isinstance(one, Mapping) for one in self.logprobs)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ other than field names. How an error looks on a transport is the front door's bu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What the standard library raises when bytes from another process don't hold what they should."""
 
 
 class OmniError(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from omni.contract.errors import OmniError
+from omni.contract.errors import UNREADABLE, OmniError
 
 _ALIGN = 16
 
@@ -55,5 +55,5 @@ def unpack_handover(head: bytes, arrays: npt.NDArray[np.uint8]) -> Handover:
             count = int(np.prod(one["shape"], dtype=np.int64))
             out[one["name"]] = np.frombuffer(arrays, dtype, count, one["offset"]).reshape(one["shape"])
         return Handover(body["meta"], out)
-    except (ValueError, TypeError, KeyError):
+    except UNREADABLE:
         raise OmniError("A hand-over between stages can't be read.") from None

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from omni.contract.errors import InvalidRequest
+from omni.contract.errors import UNREADABLE, InvalidRequest
 from omni.contract.names import OMNI, OMNI_TEXT
 from omni.contract.params import Settings
 
@@ -19,6 +19,8 @@ Role = Literal["system", "user", "assistant"]
 MediaKind = Literal["image", "audio", "video"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video")
+PROBE_PRIORITY: Final = 1
+"""Of a generation that asks whether the server lives: it waits for no client's, or a busy server would seem dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class VideoOptions:
         for name in ("max_frames", "min_pixels", "max_pixels", "total_pixels"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 1 << 40:
-                raise InvalidRequest(f"video_{name} must be at least 1.", param=f"video_{name}")
+                raise InvalidRequest(f"video_{name} must be between 1 and {1 << 40}.", param=f"video_{name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,12 @@ def pack_job(job: Job) -> tuple[bytes, npt.NDArray[np.uint8]]:
 
     Parts with the same digest share their bytes.
     """
+    head, blobs = pack_blobs(job)
+    return head, np.frombuffer(b"".join(blobs), np.uint8)
+
+
+def pack_blobs(job: Job) -> tuple[bytes, list[bytes]]:
+    """The same with MEDIA in its pieces, none of them copied."""
     places: dict[str, tuple[int, int]] = {}
     blobs: list[bytes] = []
     size = 0
@@ -138,8 +146,7 @@ def pack_job(job: Job) -> tuple[bytes, npt.NDArray[np.uint8]]:
         "video": {name: value for name, value in options.items() if value is not None},
         "priority": job.priority,
     }
-    media = np.frombuffer(b"".join(blobs), np.uint8)
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(), media
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(), blobs
 
 
 def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | None, settings: Settings) -> Job:
@@ -159,7 +166,10 @@ def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | None, setting
                 raise InvalidRequest("A part of the job points outside of MEDIA.", param="MEDIA")
             encoded = blob[start : start + size].tobytes()
         digest = data.get("digest") or hashlib.sha256(encoded or b"").hexdigest()
-        return MediaPart(kind, encoded, str(digest), str(data.get("param", "")), data.get("at_ms"))
+        at_ms = data.get("at_ms")
+        return MediaPart(
+            kind, encoded, str(digest), str(data.get("param", "")), None if at_ms is None else float(at_ms)
+        )
 
     def message(data: Mapping[str, Any]) -> Message:
         if data["role"] not in ROLES:
@@ -171,5 +181,5 @@ def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | None, setting
         messages = tuple(message(m) for m in body["messages"])
         video = VideoOptions(**body.get("video", {}))
         return Job(id=id, messages=messages, settings=settings, video=video, priority=int(body.get("priority", 0)))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         raise InvalidRequest("The job can't be read.", param="JOB") from None

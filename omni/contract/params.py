@@ -10,10 +10,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import Any, Self
 from urllib.parse import unquote
 
-from omni.contract.errors import InvalidRequest
+from omni.contract.errors import UNREADABLE, InvalidRequest
 from omni.contract.names import CODE2WAV, TALKER, THINKER
 
 MAX_STOP_STRINGS = 16
@@ -208,6 +209,9 @@ class Settings:
     """W3C `traceparent` of the span that the stages' spans belong to; None when this generation isn't traced."""
 
     def __post_init__(self) -> None:
+        for name in ("lease", "session", "trace"):
+            if not isinstance(getattr(self, name), (str, NoneType)):
+                raise InvalidRequest(f"{name} must be a string.", param=name)
         for name in self.sampling:
             if name not in SAMPLED_STAGES:
                 raise InvalidRequest(f"{name} is not a stage that samples.", param=name)
@@ -257,5 +261,5 @@ class Settings:
                 session=data.get("session"),
                 trace=data.get("trace"),
             )
-        except (ValueError, TypeError, AttributeError):
+        except UNREADABLE:
             raise InvalidRequest("The settings of the request can't be read.", param="settings") from None

@@ -185,7 +185,7 @@ def seq_of(tensors: Mapping[str, npt.NDArray[Any]]) -> int:
     seq = tensors.get(SEQ.name)
     try:
         return -1 if seq is None else int(seq.reshape(-1)[0])
-    except (ValueError, TypeError, IndexError):
+    except errors.UNREADABLE:
         return -1
 
 
@@ -209,7 +209,7 @@ def unpack(tensors: Mapping[str, npt.NDArray[Any]]) -> StageMessage:
             seq=0 if seq is None else int(seq.reshape(-1)[0]),
             eos=eos is not None and bool(eos.reshape(-1)[0]),
         )
-    except (ValueError, TypeError, IndexError, AttributeError):
+    except errors.UNREADABLE:
         raise OmniError("A message between stages can't be read.") from None
 
 
@@ -234,7 +234,7 @@ class Control:
         try:
             body = json.loads(data)
             op, id = body["op"], body.get("id", "")
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except errors.UNREADABLE:
             op, id = None, ""
         if op not in ("lease", "abort", "ping") or not isinstance(id, str):
             raise errors.InvalidRequest("CONTROL must name an operation: lease, abort or ping.", param="CONTROL")

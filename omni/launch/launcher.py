@@ -66,6 +66,7 @@ class Launcher:
             tritonserver=options.tritonserver,
             start_timeout=options.start_timeout,
             exit_timeout=options.exit_timeout,
+            log_bytes=options.triton_log_bytes,
         )
 
     def run(self) -> int:
@@ -135,8 +136,9 @@ class Launcher:
         return Child(command, env={name: value for name, value in os.environ.items() if name not in own})
 
     def _announce(self, line: str) -> None:
-        sys.stdout.write(f"{line} (profile {self._options.profile})\n")
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # nobody listens, or the disk is full: neither is a reason to stop
+            sys.stdout.write(f"{line} (profile {self._options.profile})\n")
+            sys.stdout.flush()
 
     def _watch(self) -> NoReturn:
         """Look after both until `_pause` says that it is over."""
@@ -144,6 +146,7 @@ class Launcher:
         announced = not self._with_front
         while True:
             self._pause(TICK)
+            self._triton.bound_log()
             if (fault := self._fault()) is not None:
                 self._restart(fault)
             now = time.monotonic()

@@ -13,16 +13,17 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from omni.contract.errors import Overloaded
-from omni.contract.job import Job, Message, TextPart, pack_job
+from omni.contract.job import PROBE_PRIORITY, Job, Message, TextPart, pack_job
 from omni.contract.names import OMNI_TEXT, SETTINGS, THINKER
 from omni.contract.params import SamplingParams, Settings
 from omni.contract.tensors import EOS, ERR, JOB
 
 
 def probe_request(id: str) -> Any:
-    """A `ModelInferRequest` for one token of text."""
+    """A `ModelInferRequest` for one token of text, ahead of what clients wait for."""
     settings = Settings(sampling={THINKER: SamplingParams(max_tokens=1, temperature=0.0)})
-    body, _ = pack_job(Job(id=id, messages=(Message("user", (TextPart("ping"),)),), settings=settings))
+    messages = (Message("user", (TextPart("ping"),)),)
+    body, _ = pack_job(Job(id=id, messages=messages, settings=settings, priority=PROBE_PRIORITY))
     request = service_pb2.ModelInferRequest(model_name=OMNI_TEXT, id=id)
     request.inputs.add(name=JOB.name, datatype="BYTES", shape=[1])
     request.raw_input_contents.append(struct.pack("<I", len(body)) + body)

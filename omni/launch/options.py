@@ -14,7 +14,7 @@ import yaml
 
 from omni.launch.errors import LaunchError
 from omni.launch.ports import Address
-from omni.launch.server import HOME, HOST, MODELS
+from omni.launch.server import HOME, HOST, LOG_BYTES, MODELS
 
 ENV = "OMNI_"
 DEMO = Path(sys.prefix) / "share" / "omni" / "demo"
@@ -63,6 +63,9 @@ class Options:
         default=30.0, metadata=_about("seconds that running generations get when the server is stopped", 0, 86_400)
     )
     exit_timeout: int = field(default=5, metadata=_about("seconds that Triton gets to end after that", 0, 86_400))
+    triton_log_bytes: int = field(
+        default=LOG_BYTES, metadata=_about("bytes of Triton's log before it is put aside, over the one before", 4096)
+    )
     liveness_interval: float = field(
         default=10.0, metadata=_about("seconds between two tiny generations that ask Triton for life; 0: none")
     )

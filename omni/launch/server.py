@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import itertools
 import os
+import shutil
 import signal
 import sys
 import time
@@ -28,10 +29,10 @@ HOST = "127.0.0.1"
 
 SHM_BYTES = 1 << 20
 """First size and growth step of a stage's shared memory: stages that need more grow, small ones stay small."""
-GRPC_POOL = 256
-"""Requests whose state Triton keeps for reuse; its default of 8 allocates under load."""
 MIN_PING_INTERVAL_MS = 10_000
 """The front door pings an idle connection; Triton's default of five minutes would close it for that."""
+LOG_BYTES = 64 << 20
+"""Bytes of Triton's log before it is put aside."""
 STUB = "triton_python_backend_stub"
 _TAIL_LINES = 15
 _serial = itertools.count()
@@ -57,6 +58,7 @@ class EmbeddedTriton:
         tritonserver: Path | None = None,
         start_timeout: float = 120.0,
         exit_timeout: int = 5,
+        log_bytes: int = LOG_BYTES,
         env: Mapping[str, str] | None = None,
     ) -> None:
         """`profile` is a name or the path of a file; port 0 is any free one; `home` holds the layout and the logs.
@@ -64,7 +66,8 @@ class EmbeddedTriton:
         `host` is the address of gRPC and health, `metrics_host` that of the metrics; 0.0.0.0 is every interface.
 
         `tritonserver` is the program of an existing installation, None the one of the wheel. `start_timeout` and
-        `exit_timeout` (what running requests get when the server is stopped) are seconds. `env` is added to ours.
+        `exit_timeout` (what running requests get when the server is stopped) are seconds. `log_bytes` is for
+        `bound_log`. `env` is added to ours.
         """
         self._host = host
         self._metrics_host = metrics_host
@@ -80,6 +83,7 @@ class EmbeddedTriton:
         self._tritonserver = tritonserver
         self._start_timeout = start_timeout
         self._exit_timeout = exit_timeout
+        self._log_bytes = log_bytes
         self._env = dict(env or {})
         self._child: Child | None = None
         self._stubs: dict[str, Process] = {}
@@ -126,11 +130,30 @@ class EmbeddedTriton:
     def _open_log(self) -> Path:
         """The log, with what former servers on this port wrote put aside."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        if self._log_start is None and self.log.exists():
-            self.log.replace(self.log.with_suffix(".log.1"))
+        if self._log_start is None and self.log.is_file():  # one that is a link to a device stays
+            self.log.replace(self._log_aside)
         self.log.touch()
         self._log_start = self.log.stat().st_size
         return self.log
+
+    @property
+    def _log_aside(self) -> Path:
+        return self.log.with_suffix(".log.1")
+
+    def bound_log(self) -> None:
+        """Put the log aside, in place of what was put aside before, once it is over `log_bytes`.
+
+        Triton has it open and goes on at its new beginning; what it writes during the copy may be lost. On a full disk
+        it is lost as a whole, which makes room.
+        """
+        with contextlib.suppress(OSError):
+            if self.log.stat().st_size <= self._log_bytes:
+                return
+            try:
+                shutil.copyfile(self.log, self._log_aside)
+            finally:
+                os.truncate(self.log, 0)
+                self._log_start = 0
 
     def _command(self, where: Installation) -> list[str]:
         flags: dict[str, object] = {
@@ -143,7 +166,8 @@ class EmbeddedTriton:
             "grpc-port": self.grpc_port,
             "metrics-address": self._metrics_host,
             "metrics-port": self.metrics_port,
-            "grpc-infer-allocation-pool-size": GRPC_POOL,
+            # Not grpc-infer-allocation-pool-size: a pooled request keeps the memory of the largest that it ever held,
+            # so that with 256 of them uploads of 6 MiB cost 270 MiB and more, and saved no time that could be measured.
             "grpc-http2-min-recv-ping-interval-without-data": MIN_PING_INTERVAL_MS,
             "grpc-http2-max-ping-strikes": 0,
             "exit-timeout-secs": self._exit_timeout,

@@ -7,7 +7,8 @@ Plain synchronous code without threads, clock or Triton; `loop` calls it under o
 * Text and news from the stage before go out before the stage has seen them.
 * A generation ends once: when its stage is done and nothing more will come from the stage before, by an error, by an
   abort, or because nothing was heard for the time-to-live. Then the anchor is closed. What arrives later is closed too.
-* Text is coalesced: the first piece goes out at once, later ones wait until there are enough tokens or the time is up.
+* Text is coalesced: the first piece that can be read goes out at once, later ones wait until there are enough tokens or
+  the time is up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Responder(Protocol):
         """One response, or with None only the end. May block; raises nothing."""
 
     def cancelled(self) -> bool:
-        """Whether the client withdrew the request. May block."""
+        """Whether the client withdrew the request. May block; raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ class Generations:
         for message in generation.pending:
             messages.append(replace(message, seq=generation.seq))
             generation.seq += 1
-            generation.text_sent = generation.text_sent or message.text is not None
+            generation.text_sent = generation.text_sent or (message.text is not None and bool(message.text.text))
         closing, generation.pending, generation.closing = generation.closing, [], []
         generation.sent_at = now
         generation.first_sent = generation.first_sent or now

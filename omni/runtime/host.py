@@ -19,7 +19,7 @@ from omni.contract.stage import StageConfig
 from omni.contract.tensors import Tensors
 from omni.profile import load_profile
 from omni.runtime.generations import Pace
-from omni.runtime.loop import StageLoop
+from omni.runtime.loop import MAX_LEASES, StageLoop
 from omni.runtime.spans import Spans
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,11 @@ class Responder:
             log.exception("a response could not be sent")
 
     def cancelled(self) -> bool:
-        return bool(self._sender.is_cancelled())
+        try:
+            return bool(self._sender.is_cancelled())
+        except Exception:
+            log.exception("a request could not be asked whether its client lives")
+            return True
 
 
 class Metrics:
@@ -138,6 +142,7 @@ class Model:
             lambda wake: stages.load(self.stage, StageConfig(options, wake)),
             pace=pace,
             ttl_s=float(options.get("ttl_s", 60)),
+            max_leases=int(options.get("max_leases", MAX_LEASES)),
             on_life=self._spans.record,
         )
         self._metrics = Metrics(self._loop)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from omni.contract.errors import OmniError, StageFailed, Unavailable
+from omni.contract.errors import InvalidRequest, OmniError, Overloaded, StageFailed, Unavailable
 from omni.contract.stage import Stage
 from omni.contract.tensors import Control, StageMessage, pack
 from omni.runtime.generations import AT_ONCE, Delivery, Generations, Life, Open, Pace, Push, Responder, Work
@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 LEASE_POLL_S = 0.05
 """How often a lease is asked whether its client still lives. There is one lease per front door, not per generation."""
 REAP_S = 1.0
+MAX_LEASES = 256
+"""Front doors, and other clients of Triton, that may hold a lease in a stage at a time."""
+AFTER_FAILURE_S = 0.1
+"""How long the engine thread rests after something unexpected, so that a stage that always fails doesn't spin."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class StageLoop:
         *,
         pace: Pace = AT_ONCE,
         ttl_s: float = 60.0,
+        max_leases: int = MAX_LEASES,
         clock: Callable[[], float] = time.monotonic,
         on_life: Callable[[Life], None] = lambda _: None,
     ) -> None:
@@ -67,6 +72,7 @@ class StageLoop:
         self._stopping = threading.Event()
         self._awake = False
         self._leases: dict[str, Responder] = {}
+        self._max_leases = max_leases
         self._stage: Stage | None = None
         self._failure: BaseException | None = None
         made = threading.Event()
@@ -110,12 +116,12 @@ class StageLoop:
         """A control request arrived: a lease is held, anything else is done and answered here."""
         try:
             control = Control.loads(data)
+            if control.op == "lease":
+                self._hold(control.id, responder)
         except OmniError as error:
             responder.send(pack(self.name, StageMessage(error=error, eos=True)), True)
             return
         if control.op == "lease":
-            with self._lock:
-                self._leases[control.id] = responder
             responder.send(pack(self.name, StageMessage(event={"type": "leased"})), False)
             return
         if control.op == "abort":
@@ -123,6 +129,14 @@ class StageLoop:
                 self._generations.abort(control.id)
                 self._notify()
         responder.send(pack(self.name, StageMessage(event={"type": control.op}, eos=True)), True)
+
+    def _hold(self, lease: str, responder: Responder) -> None:
+        with self._lock:
+            if lease in self._leases:
+                raise InvalidRequest("There is a lease of this name.", param="CONTROL")
+            if len(self._leases) >= self._max_leases:
+                raise Overloaded("The stage holds as many leases as it may.")
+            self._leases[lease] = responder
 
     def close(self) -> None:
         """End every generation as `Unavailable`, let go of the leases, stop the threads and close the stage."""
@@ -159,25 +173,28 @@ class StageLoop:
         finally:
             made.set()
         while not self._stopping.is_set():
-            work = self._next_work(stage)
-            for one in work:
-                self._tell(stage, one)
-            began = self._clock()
             try:
-                outputs = stage.step()
+                self._turn(stage)
             except Exception:
-                log.exception("a step of %s failed", self.name)
+                # Whatever it was, no generation may wait for ever, and the next one may fare better.
+                log.exception("%s broke while it worked", self.name)
                 with self._lock:
                     self._generations.fail_all(StageFailed("The stage broke while it worked on the request."))
                     self._notify()
-                continue
-            if outputs:
-                with self._lock:
-                    self.counters.steps += 1
-                    self.counters.step_seconds += self._clock() - began
-                    self._generations.produced(outputs)
-                    self._notify()
+                self._stopping.wait(AFTER_FAILURE_S)
         stage.close()
+
+    def _turn(self, stage: Stage) -> None:
+        for one in self._next_work(stage):
+            self._tell(stage, one)
+        began = self._clock()
+        outputs = stage.step()
+        if outputs:
+            with self._lock:
+                self.counters.steps += 1
+                self.counters.step_seconds += self._clock() - began
+                self._generations.produced(outputs)
+                self._notify()
 
     def _next_work(self, stage: Stage) -> list[Work]:
         """What to tell the stage; waits until there is something to tell or to do."""
@@ -205,7 +222,7 @@ class StageLoop:
         except OmniError as failure:
             error = failure
         except Exception:
-            log.exception("%s could not take a message", self.name)
+            log.exception("%s could not take a message of %s", self.name, work.id)
             error = StageFailed("The stage broke while it took the request.")
         with self._lock:
             self._generations.fail(work.id, error)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from omni.contract.errors import Cancelled, InvalidRequest, OmniError, Overloaded, StageFailed
 from omni.contract.handover import Handover
-from omni.contract.job import Job
+from omni.contract.job import PROBE_PRIORITY, Job
 from omni.contract.names import PREPROCESS
 from omni.contract.params import Settings
 from omni.contract.stage import Outputs
@@ -36,7 +36,8 @@ class Workers:
     """A stage that answers each job with what `prepare`, which a subclass has, makes of it.
 
     `workers` threads take the job of the highest priority that waited longest; up to `max_queue` wait. A job without
-    media waits for no worker: it is prepared at once by the engine thread. The encoded media of every job are kept in
+    media waits for no worker: it is prepared at once by the engine thread. One thread more is for probes of whether the
+    server lives, which would else wait as long as the longest job takes. The encoded media of every job are kept in
     `store` from the moment that it comes.
     """
 
@@ -45,7 +46,7 @@ class Workers:
         self._wake = wake
         self._workers = workers
         self._max_queue = max_queue
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=PREPROCESS)
+        self._pool = ThreadPoolExecutor(workers + 1, thread_name_prefix=PREPROCESS)
         self._waiting: dict[str, _Run] = {}
         self._running: dict[str, _Run] = {}
         self._busy = 0
@@ -106,11 +107,13 @@ class Workers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _start(self) -> None:
-        while self._busy < self._workers:
+        while True:
             ready = [(run.job.priority, generation) for generation, run in self._waiting.items() if run.job is not None]
             if not ready:
                 return
-            _, generation = max(ready, key=lambda one: one[0])
+            priority, generation = max(ready, key=lambda one: one[0])
+            if self._busy >= self._workers + (priority >= PROBE_PRIORITY):
+                return
             run = self._running[generation] = self._waiting.pop(generation)
             self._busy += 1
             self._pool.submit(self._work, generation, run)

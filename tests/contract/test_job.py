@@ -55,6 +55,8 @@ BAD: list[Any] = [
     b'{"messages":[{"role":"user","parts":[{"type":"image","offset":0,"size":99}]}]}',
     b'{"messages":[{"role":"user","parts":[{"type":"image","offset":-1,"size":2}]}]}',
     b'{"messages":[],"video":{"fps":0}}', b'{"messages":[],"video":{"depth":3}}',
+    b'{"messages":[],"priority":Infinity}', b"[" * 100_000,
+    b'{"messages":[{"role":"user","parts":[{"type":"image","at_ms":"soon"}]}]}',
 ]  # fmt: skip
 
 

@@ -83,7 +83,13 @@ def test_a_stage_that_does_not_sample_takes_no_sampling() -> None:
         Settings(sampling={"code2wav": SamplingParams()})
 
 
-@pytest.mark.parametrize("text", ["[]", "nonsense", '{"sampling":{"thinker":7}}', '{"stage":{"talker":3}}', "7"])
+UNREADABLE = (
+    *("[]", "nonsense", "7", "[" * 100_000, '{"sampling":{"thinker":7}}', '{"stage":{"talker":3}}'),
+    *('{"lease":["a"]}', '{"session":5}', '{"trace":{}}'),
+)
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
 def test_unreadable_settings_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Settings.loads(text)

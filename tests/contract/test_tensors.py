@@ -108,6 +108,19 @@ def test_rubbish_is_a_typed_error(rubbish: dict[str, Any]) -> None:
         unpack(rubbish)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b'{"text":true,"tokens":1}', b'{"text":"a","tokens":1.5}', b'{"text":"a","tokens":1,"finish":"soon"}'),
+        *(b'{"text":"a","tokens":1,"usage":{"prompt_tokens":"b"}}', b'{"text":"a","tokens":1,"logprobs":"ab"}'),
+        *(b'{"text":"\\ud800","tokens":1}', b"[" * 100_000),
+    ],
+)
+def test_a_bad_delta_is_refused(data: bytes) -> None:
+    with pytest.raises(OmniError):
+        TextDelta.loads(data)
+
+
 @given(st.lists(deltas, min_size=1), st.data())
 def test_merged_messages_say_the_same(parts: list[TextDelta], data: st.DataObject) -> None:
     messages = [StageMessage(text=delta, tokens=np.full(delta.tokens % 3, 7, np.int32)) for delta in parts]

@@ -277,6 +277,7 @@ async def test_a_report_in_the_last_moment_does_not_keep_the_server_alive(turns:
 async def test_the_synthetic_job_is_what_clients_send() -> None:
     job = synthetic_job(speech=True)
     uuid.UUID(job.id)
+    assert job.priority > Job(id="a client's", messages=()).priority
     image, sound, text = job.messages[0].parts
     assert isinstance(image, MediaPart)
     assert isinstance(sound, MediaPart)

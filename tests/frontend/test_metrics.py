@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontend.metrics import Metrics
 from omni.contract.chunk import Chunk, Usage
+from omni.contract.errors import Cancelled, ContextExceeded, InvalidMedia, Overloaded, StageFailed
 from omni.contract.names import SAMPLE_RATE
 
 pytestmark = pytest.mark.pure
@@ -99,6 +100,38 @@ def test_a_failure_is_counted_by_its_code(metrics: Metrics) -> None:
     metrics.turn("chat").end("failed")
     assert value(metrics, "omni_turn_errors_total", code="stage_failed") == 1
     assert value(metrics, "omni_turn_errors_total", code="internal_error") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (InvalidMedia("x"), "refused"),
+        (ContextExceeded("x"), "refused"),
+        (Cancelled("x"), "cancelled"),
+        (Overloaded("x"), "failed"),
+        (StageFailed("x"), "failed"),
+        (ValueError("x"), "failed"),
+    ],
+)
+def test_what_a_client_asked_wrongly_is_no_failure(metrics: Metrics, error: Exception, outcome: str) -> None:
+    turn = metrics.turn("chat")
+    turn.fail(error)
+    assert value(metrics, "omni_turns_total", endpoint="chat", outcome=outcome) == 1
+    errors = metrics.registry.collect()
+    codes = [
+        sample.labels["code"] for one in errors for sample in one.samples if sample.name == "omni_turn_errors_total"
+    ]
+    assert codes == ([getattr(error, "code", "internal_error")] if outcome == "failed" else [])
+    assert value(metrics, "omni_turns_in_progress") == 0
+    turn.fail(error)
+    refused = 1 if isinstance(error, InvalidMedia) else None
+    assert value(metrics, "omni_media_rejected_total", reason="invalid_media") == refused
+
+
+def test_no_series_that_nobody_asks_for(metrics: Metrics) -> None:
+    metrics.turn("chat").end("completed")
+    for accept in ("text/plain", "application/openmetrics-text"):
+        assert b"_created" not in metrics.expose(accept)[0]
 
 
 def test_tokens_count_also_when_the_end_with_its_usage_never_came(metrics: Metrics) -> None:

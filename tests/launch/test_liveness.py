@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from omni.launch.liveness import Liveness, answers
+from omni.launch.liveness import Liveness, answers, probe_request
 from omni.launch.ports import free_port
 from omni.launch.server import EmbeddedTriton
 
@@ -49,6 +49,10 @@ def test_failures_in_a_row_are_counted(models, server: EmbeddedTriton) -> None:
         time.sleep(0.02)
     liveness.stop()
     assert "liveness" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_the_question_goes_before_what_clients_wait_for() -> None:
+    assert b'"priority":1' in probe_request("id").raw_input_contents[0]
 
 
 def test_a_server_that_is_not_there_is_not_alive() -> None:

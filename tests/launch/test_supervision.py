@@ -92,13 +92,17 @@ def test_a_dead_stage_is_replaced_and_a_clean_stop_leaves_nothing(launch: Launch
     assert not launched.regions()
 
 
-def test_a_dead_server_is_replaced(launch: Launch) -> None:
-    launched = launch("triton").ready()
+def test_a_dead_server_is_replaced_and_its_log_stays_small(launch: Launch, tmp_path: Path) -> None:
+    launched = launch("triton", "--triton-log-bytes", "4096").ready()
+    logs = tmp_path / "home0" / "logs"
+    launched.until(lambda: list(logs.glob("*.log.1")))
     launched.descendants("tritonserver")[0].kill()
     launched.says("Triton is broken (signal SIGKILL); restart 1")
     launched.says("Triton is ready again after restart 1")
     assert launched.stop(signal.SIGINT) == 0
     assert not launched.regions()
+    (log,), (aside,) = logs.glob("*.log"), logs.glob("*.log.1")
+    assert log.stat().st_size < aside.stat().st_size + 4096
 
 
 def test_a_server_that_does_not_answer_is_replaced(launch: Launch, models) -> None:

@@ -198,6 +198,15 @@ def opened(pace: Pace) -> tuple[Generations, Recorder]:
     return generations, anchor
 
 
+def test_a_first_token_that_is_only_half_a_character_keeps_the_next_one_from_waiting() -> None:
+    generations, _ = opened(COALESCE)
+    for text in ("", "\u00e9"):
+        generations.produced(token(text))
+        assert words(deliver(generations, 0)) == text
+    generations.produced(token("b"))
+    assert deliver(generations, 0) == []
+
+
 def test_the_first_token_goes_out_alone_and_later_ones_wait_for_company() -> None:
     generations, _ = opened(COALESCE)
     generations.produced(token("a"))

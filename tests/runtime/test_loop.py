@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from support.recorder import Recorder
@@ -24,6 +25,7 @@ class Parrot:
     """A thinker that says one word per step, for as long as it is told to."""
 
     words: int = 5
+    wait_breaks: bool = False
     refuse: Exception | None = None
     break_at: int | None = None
     live: dict[str, int] = field(default_factory=dict)
@@ -54,6 +56,8 @@ class Parrot:
         return out
 
     def wait(self) -> float | None:
+        if self.wait_breaks:
+            raise RuntimeError("secret")
         return 0 if self.live else None
 
     def close(self) -> None:
@@ -64,8 +68,8 @@ class Parrot:
 def run() -> Iterator[Callable[[Parrot], StageLoop]]:
     loops: list[StageLoop] = []
 
-    def start(stage: Parrot) -> StageLoop:
-        loops.append(StageLoop(names.THINKER, lambda wake: stage))
+    def start(stage: Parrot, **options: Any) -> StageLoop:
+        loops.append(StageLoop(names.THINKER, lambda wake: stage, **options))
         return loops[-1]
 
     yield start
@@ -134,6 +138,37 @@ def test_a_broken_step_fails_all_and_the_stage_goes_on(run: Callable[[Parrot], S
     assert "secret" not in error.message
     stage.break_at, stage.words = None, 2
     assert heard(ask(loop, "h")) == "xx"
+
+
+def test_whatever_breaks_the_engine_thread_goes_on(run: Callable[[Parrot], StageLoop]) -> None:
+    stage = Parrot(words=10**9)
+    loop = run(stage)
+    answer = ask(loop)
+    while not answer.got:
+        time.sleep(0.001)
+    stage.wait_breaks = True
+    error = ending(answer)
+    assert isinstance(error, StageFailed)
+    assert error.stage == names.THINKER
+    assert "secret" not in error.message
+    stage.wait_breaks, stage.words = False, 2
+    assert heard(ask(loop, "h")) == "xx"
+    assert loop.generations == loop.open_requests == 0
+
+
+def test_leases_are_bounded(run: Callable[..., StageLoop]) -> None:
+    loop = run(Parrot(), max_leases=2)
+    first, second, third, again = Recorder(), Recorder(), Recorder(), Recorder()
+    for name, responder in (("a", first), ("b", second), ("c", third), ("a", again)):
+        loop.control(Control("lease", name).dumps(), responder)
+    assert isinstance(ending(third), Overloaded)
+    assert isinstance(ending(again), InvalidRequest)
+    assert not first.finals + second.finals
+    first.gone = True
+    assert first.closed.wait(5)
+    fourth = Recorder()
+    loop.control(Control("lease", "d").dumps(), fourth)
+    assert fourth.got[0].event == {"type": "leased"}
 
 
 @pytest.mark.parametrize(("refuse", "expected"), [(Overloaded("full"), Overloaded), (KeyError("secret"), StageFailed)])

@@ -41,6 +41,17 @@ def test_a_chunk_waits_only_while_the_player_has_something() -> None:
     assert ramp.plays_until == pytest.approx(1.16), "who ran dry begins anew"
 
 
+def test_a_larger_first_chunk_is_not_waited_for() -> None:
+    ramp = ChunkRamp(most=80, margin_s=0.1, full=16)
+    assert ramp.size == 16
+    assert ramp.frames(9, False, 0.0) == 9
+    ramp.sent(9, 9 * FRAME, 0.0)
+    assert ramp.frames(15, False, 0.0) == 0
+    assert ramp.frames(40, False, 0.0) == 16
+    ramp.sent(16, 16 * FRAME, 0.0)
+    assert ramp.size == 32
+
+
 def test_an_end_lets_go_of_what_is_left() -> None:
     ramp = ChunkRamp(most=8, margin_s=0.0)
     ramp.sent(1, FRAME, 0.0)

@@ -40,6 +40,19 @@ def test_priority_goes_before_age() -> None:
     assert order == ["a", "first", "second", "low"]
 
 
+def test_who_is_in_a_hurry_runs_as_one_more() -> None:
+    slots: Slots[int] = Slots(1, 2)
+    for name in "abc":
+        slots.add(name, 0)
+    slots.hurry("c")
+    slots.hurry("nobody")
+    assert running(slots) == ["a", "c"]
+    slots.remove("c")
+    assert running(slots) == ["a"]
+    slots.remove("a")
+    assert running(slots) == ["b"]
+
+
 def test_the_served_go_last() -> None:
     slots: Slots[int] = Slots(3, 0)
     for name in "abc":
