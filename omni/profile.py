@@ -16,6 +16,9 @@ PROFILES = _CHECKOUT / "build" / "profiles"
 """Where a profile is looked for by its name."""
 
 
+_KEYS = {"model", "voices", "context_length", "speech", "prefix_reuse", "sound_block_s", "gpu_memory_gib"}
+
+
 class ProfileError(ValueError):
     """The profile doesn't exist or says something that no profile may say; the message tells an operator which."""
 
@@ -35,6 +38,11 @@ class Profile:
     """Whether the deployment runs the talker and code2wav."""
     prefix_reuse: bool = False
     """Whether the thinker keeps the state of prompts, so that it pays to prefill what a session will ask about."""
+    sound_block_s: float | None = None
+    """Seconds of sound after which a beginning is encoded as it will be with what follows, so that it pays to prefill
+    speech block by block; None when it never is."""
+    gpu_memory_gib: float | None = None
+    """Memory of each GPU that the profile is made for, as the driver tells it; None when it is for none."""
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -53,7 +61,7 @@ def load_profile(name: str) -> Profile:
     if not isinstance(data, dict):
         raise ProfileError(f"the profile {name!r} must be a mapping")
     stages = data.pop("stages", {})
-    if unknown := data.keys() - {"model", "voices", "context_length", "speech", "prefix_reuse"}:
+    if unknown := data.keys() - _KEYS:
         raise ProfileError(f"the profile {name!r} has unknown keys: {', '.join(sorted(unknown))}")
     if not isinstance(stages, dict) or (unknown := stages.keys() - set(STAGES)):
         raise ProfileError(f"the profile {name!r} must have a mapping of stages: {', '.join(STAGES)}")
@@ -66,13 +74,15 @@ def load_profile(name: str) -> Profile:
         context_length=int(data.get("context_length", 32_768)),
         speech=bool(data.get("speech", True)),
         prefix_reuse=bool(data.get("prefix_reuse", False)),
+        sound_block_s=None if (seconds := data.get("sound_block_s")) is None else float(seconds),
+        gpu_memory_gib=None if (gib := data.get("gpu_memory_gib")) is None else float(gib),
         stages={stage: _options(stages.get(stage) or {}) for stage in STAGES},
     )
 
 
 def _options(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A stage's section; a relative `checkpoint` is a folder of the checkout, wherever Triton was started."""
+    """A stage's section; a relative `checkpoint` or `engine` is in the checkout, wherever Triton was started."""
     options = dict(section)
-    if "checkpoint" in options:
-        options["checkpoint"] = str(_CHECKOUT / str(options["checkpoint"]))
+    for key in options.keys() & {"checkpoint", "engine"}:
+        options[key] = str(_CHECKOUT / str(options[key]))
     return options

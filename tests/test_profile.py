@@ -20,10 +20,13 @@ def test_our_profiles_can_be_read(name: str) -> None:
 
 def test_a_relative_checkpoint_is_a_folder_of_the_checkout(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("model: m\nstages: {thinker: {checkpoint: .omni/tiny}, talker: {checkpoint: /models/omni}}\n")
+    file.write_text(
+        "model: m\nstages: {thinker: {checkpoint: .omni/tiny}, talker: {checkpoint: /models/omni, engine: a.onnx}}\n"
+    )
     stages = load_profile(str(file)).stages
     assert stages["thinker"]["checkpoint"] == str(PROFILES.parents[1] / ".omni/tiny")
     assert stages["talker"]["checkpoint"] == "/models/omni"
+    assert stages["talker"]["engine"] == str(PROFILES.parents[1] / "a.onnx")
     assert "checkpoint" not in stages["code2wav"]
 
 

@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 
 from bench.stages import ours
+from bench.stages.floors import Sizes, bandwidth
 from bench.stages.theirs import Theirs
 from omni.stages.qwen3_omni.checkpoint import DTYPES
 
@@ -87,9 +88,7 @@ def main() -> None:
     figures: dict[str, Any] = {
         "machine": {"cpus": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
         "settings": {key: str(value) for key, value in vars(arguments).items() if key != "json"},
-        "thinker": ours.thinker_steps(options, batches, steps),
-        "talker": ours.talker_steps(options, batches, steps),
-        "code2wav": ours.code2wav_steps(arguments.checkpoint, arguments.device, batches, (1, 8), steps),
+        **ours.steps(options, batches, steps, Sizes.of(arguments.checkpoint), bandwidth(arguments.device)),
         "versus": versus(arguments, options),
     }
     prefix = ours.first_token_after_prefix(options, arguments.prefix_frames, arguments.rounds)

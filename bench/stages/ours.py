@@ -6,21 +6,25 @@ import io
 import statistics
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from bench.stages.floors import Sizes
 from omni.contract.job import Job, MediaPart, Message, Part, TextPart
 from omni.contract.names import PREPROCESS, SAMPLE_RATE, STAGES, TALKER, THINKER
 from omni.contract.params import SamplingParams, Settings
 from omni.contract.stage import Stage, StageConfig
 from omni.contract.tensors import StageMessage
+from omni.engine.graphs import Graphs
 from omni.stages import load
 from omni.stages.chain import Chain
+from omni.stages.qwen3_omni.checkpoint import DTYPES, Place
 from omni.stages.qwen3_omni.code2wav import load_decoder
 from omni.stages.qwen3_omni.handover import TalkerPrompt
 from omni.stages.qwen3_omni.streams import Streams
@@ -48,18 +52,38 @@ def _rate(seconds: Sequence[float], batch: int, unit: str) -> dict[str, float]:
     return {"batch": batch, "ms_per_step": round(median * 1e3, 3), f"{unit}_per_s": round(batch / median, 1)}
 
 
-def _timed_steps(stage: Stage, batch: int) -> list[float]:
-    """Seconds of the steps in which all of `batch` said something, until all have ended."""
-    out: list[float] = []
+@contextmanager
+def _host_waits() -> Iterator[list[warnings.WarningMessage]]:
+    """What torch warns of while it watches for operations in which the host waits for a GPU."""
+    watched = torch.cuda.is_available()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if watched:
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield caught
+        finally:
+            if watched:
+                torch.cuda.set_sync_debug_mode("default")
+
+
+def _timed_steps(stage: Stage, batch: int, unit: str) -> dict[str, float]:
+    """The steps in which all of `batch` said something, until all have ended."""
+    seconds, waits = list[float](), list[int]()
     ended = 0
-    while ended < batch:
-        began = time.perf_counter()
-        said = stage.step()
-        took = time.perf_counter() - began
-        ended += sum(message.eos for _, message in said)
-        if len(said) == batch and not any(message.eos or message.handover for _, message in said):
-            out.append(took)
-    return out[len(out) // 10 :]
+    with _host_waits() as caught:
+        while ended < batch:
+            caught.clear()
+            began = time.perf_counter()
+            said = stage.step()
+            took = time.perf_counter() - began
+            ended += sum(message.eos for _, message in said)
+            if len(said) == batch and not any(message.eos or message.handover for _, message in said):
+                seconds.append(took)
+                waits.append(sum("synchroniz" in str(one.message) for one in caught))
+    warm = len(seconds) // 10
+    # Beside the one for the results, which torch doesn't count, there should be none.
+    return {**_rate(seconds[warm:], batch, unit), "host_waits": statistics.median(waits[warm:])}
 
 
 def thinker_steps(options: Options, batches: Sequence[int], steps: int) -> list[dict[str, float]]:
@@ -74,7 +98,7 @@ def thinker_steps(options: Options, batches: Sequence[int], steps: int) -> list[
                 )
                 thinker.open(one.id, one_settings)
                 thinker.push(one.id, _prepared(stages.stages[PREPROCESS], one))
-            out.append(_rate(_timed_steps(thinker, batch), batch, "tokens"))
+            out.append(_timed_steps(thinker, batch, "tokens"))
         return out
 
 
@@ -105,21 +129,22 @@ def talker_steps(options: Options, batches: Sequence[int], steps: int) -> list[d
             talker.open(str(n), Settings(speech=True, sampling={TALKER: params}))
             talker.push(str(n), StageMessage(handover=prompt.to_handover()))
             talker.push(str(n), StageMessage(tokens=text, eos=True))
-        out.append(_rate(_timed_steps(talker, batch), batch, "frames"))
+        out.append(_timed_steps(talker, batch, "frames"))
     talker.close()
     return out
 
 
 def code2wav_steps(
-    checkpoint: Path, device: str, batches: Sequence[int], frames: Sequence[int], steps: int
+    options: Options, batches: Sequence[int], frames: Sequence[int], steps: int
 ) -> list[dict[str, float]]:
-    decoder = load_decoder(checkpoint, device=device)
+    place = Place.of(options)
+    decoder = load_decoder(place.checkpoint, device=place.device, random=place.random)
     out = []
     for count in frames:
         for batch in batches:
-            streams = Streams(decoder, decoder.config.states(batch, device=device))
+            streams = Streams(decoder, decoder.config.states(batch, device=place.device), Graphs(place.device))
             size = (batch, count, decoder.config.num_quantizers)
-            codes = torch.randint(0, decoder.config.codebook_size, size, device=device)
+            codes = torch.randint(0, decoder.config.codebook_size, size, device=place.device)
             seconds = []
             for _ in range(steps):
                 began = time.perf_counter()
@@ -129,6 +154,28 @@ def code2wav_steps(
             speed = rate["frames_per_s"] * decoder.config.hop / SAMPLE_RATE
             out.append({**rate, "batch": batch, "frames": count, "times_real_time": round(speed, 1)})
     return out
+
+
+def steps(
+    options: Options, batches: Sequence[int], count: int, sizes: Sizes, bytes_per_second: float
+) -> dict[str, Any]:
+    """`count` steps of every stage and batch size, each beside the least time that the device could take."""
+    weight = DTYPES[str(options.get("dtype", "float32"))].itemsize
+
+    def beside(rows: list[dict[str, float]], *parts: str) -> list[dict[str, float]]:
+        out = []
+        for row in rows:
+            floors = sizes.floors(int(row["batch"]), bytes_per_second, weight)
+            least = sum(floors[part] for part in parts)
+            out.append({**row, "floor_ms": round(least, 4), "times_floor": round(row["ms_per_step"] / least, 1)})
+        return out
+
+    return {
+        "bytes_per_second": round(bytes_per_second),
+        "thinker": beside(thinker_steps(options, batches, count), "thinker"),
+        "talker": beside(talker_steps(options, batches, count), "talker", "predictor"),
+        "code2wav": beside(code2wav_steps(options, batches, (1, 8), count), "code2wav"),
+    }
 
 
 def side_by_side(stages: Chain, questions: Sequence[str], tokens: int, frames: int) -> dict[str, float]:

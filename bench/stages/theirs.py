@@ -25,10 +25,16 @@ class Spoken:
 
 
 class Theirs:
-    def __init__(self, checkpoint: Path, device: str, dtype: torch.dtype) -> None:
-        from transformers import AutoTokenizer, Qwen3OmniMoeForConditionalGeneration
+    def __init__(self, checkpoint: Path, device: str, dtype: torch.dtype, *, random: bool = False) -> None:
+        """`random` makes weights up, as the option `weights: random` of the stages does."""
+        from transformers import AutoTokenizer, Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneration
 
-        model: Any = Qwen3OmniMoeForConditionalGeneration.from_pretrained(checkpoint, dtype=dtype)
+        architecture: Any = Qwen3OmniMoeForConditionalGeneration
+        if random:
+            with torch.device(device):
+                model = architecture._from_config(Qwen3OmniMoeConfig.from_pretrained(checkpoint), dtype=dtype)
+        else:
+            model = architecture.from_pretrained(checkpoint, dtype=dtype)
         self._model = model.to(device).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
         self._device = device

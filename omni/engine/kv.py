@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
+
+from omni.engine.transfer import upload
 
 BLOCK = 16
 """Tokens per block. Flash attention's paged cache needs a multiple of 256."""
@@ -138,14 +141,12 @@ class KVPool:
         self.extend(sequences, count)
         width = max(width, *(self.blocks_for(sequence.length + count) for sequence in sequences))
         # The blocks of shorter rows are followed by any others: the mask hides them.
-        tables = [(s.blocks[:width] + [0] * width)[:width] for s in sequences]
-        starts = [sequence.length for sequence in sequences]
-        return KVBatch(
-            self,
-            torch.tensor(tables, dtype=torch.int32, device=self.device),
-            torch.tensor(starts, dtype=torch.int32, device=self.device),
-            count,
-        )
+        tables = np.zeros((len(sequences), width), np.int32)
+        for row, sequence in zip(tables, sequences, strict=True):
+            blocks = sequence.blocks[:width]
+            row[: len(blocks)] = blocks
+        starts = np.array([sequence.length for sequence in sequences], np.int32)
+        return KVBatch(self, upload(tables, self.device), upload(starts, self.device), count)
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer [blocks, block, heads, head size]."""

@@ -1,20 +1,21 @@
 """Picking the next token of many requests at once, each by its own rules and with its own randomness.
 
-For one request the result is that of `generate()` of `transformers` after `torch.manual_seed(seed)`, and it doesn't
-depend on what else is in the batch: a draw takes the maximum of p/q, with q ~ Exp(1) from the request's own generator,
-which is how `torch.multinomial` draws.
+For one request the result is that of `generate()` of `transformers` after `torch.manual_seed(seed)` on the same kind of
+device, and it doesn't depend on what else is in the batch: a draw takes the maximum of p/q, with q ~ Exp(1) from the
+request's own generator, which is how `torch.multinomial` draws.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from omni.contract.params import SamplingParams
+from omni.engine.transfer import download, upload
 
 _INF = float("inf")
 
@@ -29,21 +30,49 @@ class Choice:
     """The likeliest tokens with their log probabilities, the likeliest first."""
 
 
-class Sampler:
-    """State of up to `slots` requests, on `device`. A slot is opened for a request and closed after it."""
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What any request of a batch asks for; what none does needn't be computed."""
 
-    def __init__(self, slots: int, vocab: int, device: torch.device | str = "cpu") -> None:
+    sampled: bool
+    narrow: bool
+    """Whether top_k or top_p leave anything out."""
+    penalized: bool
+    biased: bool
+    banned: bool
+
+
+class Sampler:
+    """State of up to `slots` requests, on `device`. A slot is opened for a request and closed after it.
+
+    Four steps make a token: `needs` on the host, `choose` on the device alone, `took` for what was chosen and `draw`
+    for the noise of the next one. `choose` can be captured as a graph: all that it reads stays where it is.
+    """
+
+    def __init__(
+        self, slots: int, vocab: int, device: torch.device | str = "cpu", beside: tuple[int, int] = (0, 0)
+    ) -> None:
+        """`beside` are draws that a request makes with each token, after that of the token: how many, and of how many
+        values each."""
         self.vocab = vocab
         self._device = torch.device(device)
 
         def values(fill: float) -> Tensor:
             return torch.full((slots,), fill, device=device)
 
+        def rows(dtype: torch.dtype) -> Tensor:
+            return torch.zeros(slots, vocab, dtype=dtype, device=device)
+
         self._temperature, self._top_p, self._min_p = values(1.0), values(1.0), values(0.0)
         self._repetition, self._frequency, self._presence = values(1.0), values(0.0), values(0.0)
-        self._top_k = torch.full((slots,), vocab, device=device)
-        self._prompt = torch.zeros(slots, vocab, dtype=torch.bool, device=device)
-        self._counts = torch.zeros(slots, vocab, dtype=torch.int32, device=device)
+        self._top_k, self._least, self._drawn = (torch.zeros(slots, dtype=torch.long, device=device) for _ in range(3))
+        self._prompt, self._banned, self._ends = rows(torch.bool), rows(torch.bool), rows(torch.bool)
+        self._counts, self._bias = rows(torch.int32), rows(torch.float32)
+        self._noise = torch.ones(slots, vocab, device=device)
+        self.sampled = torch.zeros(slots, dtype=torch.bool, device=device)
+        """Which requests draw; the others take the likeliest [slots]."""
+        self.beside = torch.ones(slots, *beside, device=device)
+        """Exponential(1) noise of the draws that go with the next token [slots, draws, values]."""
         self._requests: dict[int, _Request] = {}
 
     def open(
@@ -51,7 +80,7 @@ class Sampler:
         slot: int,
         params: SamplingParams,
         *,
-        prompt: Iterable[int] | None = None,
+        prompt: Collection[int] = (),
         ends: Iterable[int] = (),
         suppress: Iterable[int] = (),
     ) -> None:
@@ -61,6 +90,7 @@ class Sampler:
         before `min_tokens`, `suppress` never.
         """
         sampled = bool(params.temperature)
+        self.sampled[slot] = sampled
         self._temperature[slot] = params.temperature or 1.0
         self._top_p[slot] = params.top_p if sampled and params.top_p is not None else 1.0
         self._min_p[slot] = params.min_p if sampled and params.min_p is not None else 0.0
@@ -69,89 +99,117 @@ class Sampler:
         self._repetition[slot] = params.repetition_penalty or 1.0
         self._frequency[slot] = params.frequency_penalty or 0.0
         self._presence[slot] = params.presence_penalty or 0.0
-        self._prompt[slot] = False
+        self._least[slot] = params.min_tokens or 0
+        self._drawn[slot] = 0
+        bias = {token: value for token, value in (params.logit_bias or {}).items() if token < self.vocab}
+        suppress = list(suppress)
+        for rows, ids in ((self._prompt, prompt), (self._ends, ends), (self._banned, suppress)):
+            rows[slot] = False
+            self._set(rows[slot], list(ids), True)
         self._counts[slot] = 0
-        if prompt is not None:
-            self._prompt[slot, torch.as_tensor(prompt, device=self._device)] = True
-        self._requests[slot] = _Request.of(params, ends, suppress, self.vocab, self._device)
+        self._bias[slot] = 0.0
+        self._set(self._bias[slot], list(bias), list(bias.values()))
+        self._requests[slot] = _Request.of(params, self.vocab, self._device, biased=bool(bias), bans=bool(suppress))
+        self.draw([slot])
+
+    def _set(self, row: Tensor, ids: list[int], values: bool | list[float]) -> None:
+        if ids:
+            row[upload(ids, self._device, torch.long)] = upload(values, self._device, row.dtype)
 
     def close(self, slot: int) -> None:
         self._requests.pop(slot, None)
 
-    def generator(self, slot: int) -> torch.Generator | None:
-        """The request's own randomness, for what is drawn beside its tokens; None when it takes the likeliest."""
-        return self._requests[slot].generator
-
     @torch.no_grad()
     def __call__(self, slots: Sequence[int], logits: Tensor) -> list[Choice]:
         """The next token for each of `slots`, by `logits` [slots, vocab]. Waits once for the device."""
-        requests = [self._requests[slot] for slot in slots]
-        most = max(-1 if r.logprobs is None else r.logprobs for r in requests)
+        asked = [self._requests[slot].logprobs for slot in slots]
+        most = max(-1 if count is None else count for count in asked)
         raw = logits.float()
         tokens = self.pick(slots, raw)
         if most < 0:
-            return [Choice(token) for token in tokens.tolist()]
+            return [Choice(token) for token in download(tokens)().tolist()]
         scores = raw.log_softmax(-1)
         chosen = scores.gather(1, tokens[:, None])
         top, ids = scores.topk(most)
         # Ids are exact in float64, and so everything comes in one copy.
-        rows = torch.cat([tokens[:, None].double(), chosen.double(), ids.double(), top.double()], 1).tolist()
-        return [_choice(row, request.logprobs, most) for row, request in zip(rows, requests, strict=True)]
+        rows = download(torch.cat([tokens[:, None].double(), chosen.double(), ids.double(), top.double()], 1))
+        return [_choice(row, count, most) for row, count in zip(rows().tolist(), asked, strict=True)]
 
     def pick(self, slots: Sequence[int], logits: Tensor) -> Tensor:
         """The next token for each of `slots`, int64 [slots] on the device, by float32 `logits` [slots, vocab]."""
-        requests = [self._requests[slot] for slot in slots]
-        rows = torch.tensor(slots, device=self._device)
-        scores = self._penalized(rows, logits, requests)
-        tokens = scores.argmax(-1)
-        if any(request.generator is not None for request in requests):
-            kept = self._kept(rows, scores / self._temperature[rows, None], requests)
-            drawn = (kept.softmax(-1) / self._noise(requests)).argmax(-1)
-            sampled = torch.tensor([r.generator is not None for r in requests], device=self._device)
-            tokens = torch.where(sampled, drawn, tokens)
-        self._counts[rows, tokens] += 1
-        for request in requests:
-            request.count += 1
+        needs, rows = self.needs(slots), upload(slots, self._device, torch.long)
+        tokens = self.choose(needs, rows, logits)
+        self.took(rows, tokens)
+        self.draw(slots)
         return tokens
 
-    def _penalized(self, rows: Tensor, logits: Tensor, requests: Sequence[_Request]) -> Tensor:
+    def needs(self, slots: Sequence[int]) -> Needs:
+        """What has to be computed for the next token of each of `slots`. Once per token."""
+        requests = [self._requests[slot] for slot in slots]
+        needs = Needs(
+            sampled=any(request.generator is not None for request in requests),
+            narrow=any(request.narrow for request in requests),
+            penalized=any(request.penalized for request in requests),
+            biased=any(request.biased for request in requests),
+            banned=any(request.bans or request.drawn < request.least for request in requests),
+        )
+        for request in requests:
+            request.drawn += 1
+        return needs
+
+    def choose(self, needs: Needs, rows: Tensor, logits: Tensor) -> Tensor:
+        """The next token for each slot of `rows`, int64 [rows], by float32 `logits` [rows, vocab]."""
+        scores = self._penalized(needs, rows, logits)
+        tokens = scores.argmax(-1)
+        if needs.sampled:
+            kept = self._kept(needs, rows, scores / self._temperature[rows, None])
+            drawn = (kept.softmax(-1) / self._noise[rows]).argmax(-1)
+            tokens = torch.where(self.sampled[rows], drawn, tokens)
+        return tokens
+
+    def took(self, rows: Tensor, tokens: Tensor) -> None:
+        """Counts the token that each slot of `rows` got; no slot is there twice."""
+        self._counts[rows, tokens] += 1
+        self._drawn[rows] += 1
+
+    def draw(self, slots: Sequence[int]) -> None:
+        """Draws the noise for the next token of each of `slots`. Once per token, after the last one was chosen."""
+        for slot in slots:
+            if (generator := self._requests[slot].generator) is not None:
+                self._noise[slot].exponential_(generator=generator)
+                # One call per draw: `generate()` draws so, and a call for all at once gives other numbers.
+                for draw in self.beside[slot]:
+                    draw.exponential_(generator=generator)
+
+    def _penalized(self, needs: Needs, rows: Tensor, scores: Tensor) -> Tensor:
         """The order is that of `generate()`: bias, repetition, then bans. Frequency and presence are OpenAI's."""
-        scores = logits.clone()
-        for row, request in enumerate(requests):
-            if request.bias is not None:
-                scores[row, request.bias[0]] += request.bias[1]
-        if any(request.penalized for request in requests):
+        if needs.biased:
+            scores = scores + self._bias[rows]
+        if needs.penalized:
             counts = self._counts[rows]
             penalty = self._repetition[rows, None]
             seen = (counts > 0) | self._prompt[rows]
             scores = torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
-            scores -= self._frequency[rows, None] * counts + self._presence[rows, None] * (counts > 0)
-        for row, request in enumerate(requests):
-            for banned in request.banned():
-                scores[row, banned] = -_INF
+            scores = scores - (self._frequency[rows, None] * counts + self._presence[rows, None] * (counts > 0))
+        if needs.banned:
+            early = (self._drawn[rows] < self._least[rows])[:, None]
+            scores = scores.masked_fill(self._banned[rows] | (self._ends[rows] & early), -_INF)
         return scores
 
-    def _kept(self, rows: Tensor, scores: Tensor, requests: Sequence[_Request]) -> Tensor:
+    def _kept(self, needs: Needs, rows: Tensor, scores: Tensor) -> Tensor:
         """`scores` with what top_k, top_p and min_p leave out at minus infinity, in that order."""
-        if any(request.narrow for request in requests):
+        if needs.narrow:
             ordered = scores.sort(-1).values
             least = ordered.gather(1, (self.vocab - self._top_k[rows])[:, None])
             scores = scores.masked_fill(scores < least, -_INF)
             ordered, order = scores.sort(-1)
             top_p = self._top_p[rows, None]
             out = (ordered.softmax(-1).cumsum(-1) <= 1 - top_p) & (top_p < 1)
-            out[:, -1] = False
+            out[:, -1:].fill_(False)
             scores = scores.masked_fill(torch.zeros_like(out).scatter(1, order, out), -_INF)
         probabilities = scores.softmax(-1)
         least = self._min_p[rows, None] * probabilities.amax(-1, keepdim=True)
         return scores.masked_fill(probabilities < least, -_INF)
-
-    def _noise(self, requests: Sequence[_Request]) -> Tensor:
-        noise = torch.ones(len(requests), self.vocab, device=self._device)
-        for row, request in enumerate(requests):
-            if request.generator is not None:
-                noise[row].exponential_(generator=request.generator)
-        return noise
 
 
 @dataclass(slots=True)
@@ -159,20 +217,16 @@ class _Request:
     generator: torch.Generator | None
     """None when the likeliest token is taken."""
     narrow: bool
-    """Whether top_k or top_p leave anything out."""
     penalized: bool
+    biased: bool
+    bans: bool
     logprobs: int | None
     least: int
     """Tokens before an end may be picked."""
-    ends: Tensor
-    suppress: Tensor
-    bias: tuple[Tensor, Tensor] | None
-    count: int = 0
+    drawn: int = 0
 
     @classmethod
-    def of(
-        cls, params: SamplingParams, ends: Iterable[int], suppress: Iterable[int], vocab: int, device: torch.device
-    ) -> _Request:
+    def of(cls, params: SamplingParams, vocab: int, device: torch.device, *, biased: bool, bans: bool) -> _Request:
         generator = None
         if params.temperature:
             generator = torch.Generator(device)
@@ -180,28 +234,14 @@ class _Request:
         top_p = 1.0 if params.top_p is None else params.top_p
         return cls(
             generator=generator,
-            narrow=0 < (params.top_k or 0) < vocab or top_p < 1,
+            narrow=generator is not None and (0 < (params.top_k or 0) < vocab or top_p < 1),
             penalized=(params.repetition_penalty or 1.0) != 1.0
             or bool(params.frequency_penalty or params.presence_penalty),
+            biased=biased,
+            bans=bans,
             logprobs=params.logprobs,
             least=params.min_tokens or 0,
-            ends=torch.tensor(list(ends), dtype=torch.long, device=device),
-            suppress=torch.tensor(list(suppress), dtype=torch.long, device=device),
-            bias=_bias(params.logit_bias or {}, vocab, device),
         )
-
-    def banned(self) -> list[Tensor]:
-        banned = [self.suppress] if len(self.suppress) else []
-        if self.count < self.least:
-            banned.append(self.ends)
-        return banned
-
-
-def _bias(bias: Mapping[int, float], vocab: int, device: torch.device) -> tuple[Tensor, Tensor] | None:
-    known = {token: value for token, value in bias.items() if token < vocab}
-    if not known:
-        return None
-    return torch.tensor(list(known), device=device), torch.tensor([float(v) for v in known.values()], device=device)
 
 
 def _choice(row: Sequence[float], asked: int | None, most: int) -> Choice:

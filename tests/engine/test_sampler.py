@@ -25,7 +25,7 @@ def logits(seed: int, steps: int = 12) -> torch.Tensor:
 
 def run(params: SamplingParams, scores: torch.Tensor, prompt: list[int] | None = None) -> list[int]:
     sampler = Sampler(1, VOCAB)
-    sampler.open(0, params, prompt=prompt, ends=[END])
+    sampler.open(0, params, prompt=prompt or (), ends=[END])
     return [sampler([0], row[None])[0].token for row in scores]
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+from support.device import DEVICE
 from support.qwen3_omni import Reference, tiny_checkpoint
 from support.thinking import Thinking
 
@@ -23,6 +25,18 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _device() -> Iterator[None]:
+    """Puts all stages on the device of the tests; the experts of float32 have but one kernel that can be captured."""
+    if DEVICE == "cpu":
+        yield
+        return
+    of = Place.of
+    elsewhere = {"device": DEVICE, "experts": "batched_mm"}
+    with mock.patch.object(Place, "of", lambda options: of({**elsewhere, **options})):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +61,7 @@ def preprocess(checkpoint: Path) -> Iterator[Drive]:
 @pytest.fixture(scope="session")
 def thinker_model(checkpoint: Path) -> Any:
     """The thinker as its stage loads it."""
-    return load_thinker(Place(checkpoint=checkpoint))
+    return load_thinker(Place.of({"checkpoint": checkpoint}))
 
 
 @pytest.fixture

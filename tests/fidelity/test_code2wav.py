@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from support.device import DEVICE
+from support.recorded_graphs import recorded_graphs
 from transformers import Qwen3OmniMoeConfig
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeCode2Wav
 
@@ -19,8 +21,10 @@ from omni.contract.names import CODE2WAV
 from omni.contract.params import Settings
 from omni.contract.stage import StageConfig
 from omni.contract.tensors import StageMessage
+from omni.engine.graphs import Graphs
 from omni.stages.drive import Drive
 from omni.stages.qwen3_omni.code2wav import Code2wav, Codes, load_decoder, to_int16
+from omni.stages.qwen3_omni.decoder import Decoder
 from omni.stages.qwen3_omni.streams import Streams
 from omni.stages.qwen3_omni.weights import read_weights
 
@@ -40,7 +44,7 @@ def some_codes(frames: int, groups: int, seed: int = 0) -> Codes:
 @cache
 def _theirs(checkpoint: Path, dtype: torch.dtype) -> Any:
     config = Qwen3OmniMoeConfig.from_pretrained(checkpoint).code2wav_config
-    model = Qwen3OmniMoeCode2Wav._from_config(config, attn_implementation="sdpa").to(dtype).eval()
+    model = Qwen3OmniMoeCode2Wav._from_config(config, attn_implementation="sdpa").to(DEVICE, dtype).eval()
     model.load_state_dict(read_weights(checkpoint, "code2wav."))
     return model
 
@@ -48,12 +52,18 @@ def _theirs(checkpoint: Path, dtype: torch.dtype) -> Any:
 @torch.inference_mode()
 def one_shot(checkpoint: Path, codes: Codes, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """What `transformers` makes of all frames at once, [samples]."""
-    return _theirs(checkpoint, dtype)(torch.from_numpy(codes).long().T[None])[0, 0]
+    return _theirs(checkpoint, dtype)(torch.from_numpy(codes).long().T[None].to(DEVICE))[0, 0].cpu()
 
 
 @pytest.fixture(scope="module")
 def groups(checkpoint: Path) -> int:
     return load_decoder(checkpoint).config.num_quantizers
+
+
+def captured(decoder: Decoder, rows: int, dtype: torch.dtype) -> Streams:
+    """As on a GPU, in captured graphs of few shapes."""
+    with recorded_graphs():
+        return Streams(decoder, decoder.config.states(rows, dtype, DEVICE), Graphs(DEVICE))
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["fp64", "fp32"])
@@ -63,11 +73,12 @@ def test_any_chunking_is_the_one_shot_decode(
 ) -> None:
     codes = some_codes(FRAMES, groups)
     expected = one_shot(checkpoint, codes, dtype)
-    decoder = load_decoder(checkpoint, dtype)
-    streams = Streams(decoder, decoder.config.states(1, dtype))
+    decoder = load_decoder(checkpoint, dtype, DEVICE)
+    plain = Streams(decoder, decoder.config.states(1, dtype, DEVICE))
+    streams = captured(decoder, 1, dtype) if dtype == torch.float64 else plain
     made, at = [], 0
     for size in sizes:
-        made.append(streams.decode([0], torch.from_numpy(codes[None, at : at + size]).long())[0])
+        made.append(streams.decode([0], torch.from_numpy(codes[None, at : at + size]).long())[0].cpu().clone())
         at += size
     wave = torch.cat(made)[decoder.config.lead :]
     assert len(wave) == len(expected) == 1920 * FRAMES - LOST
@@ -77,8 +88,8 @@ def test_any_chunking_is_the_one_shot_decode(
 
 
 def test_streams_that_join_at_different_times_do_not_touch_each_other(checkpoint: Path, groups: int) -> None:
-    decoder = load_decoder(checkpoint, torch.float64)
-    streams = Streams(decoder, decoder.config.states(3, torch.float64))
+    decoder = load_decoder(checkpoint, torch.float64, DEVICE)
+    streams = captured(decoder, 3, torch.float64)
     lengths, starts, rows = (30, 44, 18, 60, 26), (0, 3, 20, 7, 31), (0, 1, 0, 2, 0)
     codes = [some_codes(length, groups, seed) for seed, length in enumerate(lengths)]
     done, waves = [0] * len(codes), [[] for _ in codes]
@@ -96,7 +107,7 @@ def test_streams_that_join_at_different_times_do_not_touch_each_other(checkpoint
                 streams.reset(row)
         frames = 2
         batch = np.stack([codes[i][done[i] : done[i] + frames] for i in busy.values()])
-        out = streams.decode(list(busy), torch.from_numpy(batch).long())
+        out = streams.decode(list(busy), torch.from_numpy(batch).long()).cpu().clone()
         for i, wave in zip(busy.values(), out, strict=True):
             waves[i].append(wave if done[i] else wave[decoder.config.lead :])
             done[i] += frames
@@ -222,8 +233,3 @@ def test_codes_that_are_none_fail_that_generation_alone(checkpoint: Path, wrong:
     code2wav.open("g", Settings(speech=True))
     with pytest.raises(StageFailed):
         code2wav.push("g", StageMessage(codes=wrong))
-
-
-def test_there_is_no_other_backend(checkpoint: Path) -> None:
-    with pytest.raises(ValueError, match="there are: torch, onnx"):
-        stage(checkpoint, backend="tensorrt")

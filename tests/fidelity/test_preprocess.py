@@ -117,15 +117,37 @@ def test_special_tokens_in_a_text_are_text(preprocess: Drive, checkpoint: Path) 
     assert sneaky in AutoTokenizer.from_pretrained(checkpoint).decode(ids)
 
 
-def test_media_are_prepared_once_and_found_by_their_digest(preprocess: Drive) -> None:
-    shown = image(77)
-    first = prepared(preprocess, job(shown, "one"))
-    again = prepared(preprocess, job(shown.by_digest(), "two"))
-    assert again.spans[0].key == first.spans[0].key
-    np.testing.assert_array_equal(again.media[0].pixels, first.media[0].pixels)
+def test_media_that_were_sent_before_are_named_to_the_thinker_too(preprocess: Drive) -> None:
+    parts = (image(77), audio(77, 1.5), video(77, 6, sound=3.0))
+    whole = prepared(preprocess, job(*parts, "one", use_audio=True))
+    named = prepared(preprocess, job(*(part.by_digest() for part in parts), "one", use_audio=True))
+    assert whole.ids.tolist() == named.ids.tolist()
+    np.testing.assert_array_equal(whole.positions, named.positions)
+    assert whole.spans == named.spans
+    assert [one.named for one in whole.media] == list(named.media)
+    assert [one.nbytes for one in named.media] == [0, 0, 0]
+    assert [whole.media[1].mel_frames, whole.media[2].mel_frames] == [
+        one.mel.shape[1] for one in whole.media if one.mel is not None
+    ]
+
+
+def test_media_that_were_never_sent_are_missing(preprocess: Drive) -> None:
     with pytest.raises(MediaMissing) as missing:
         prepared(preprocess, job(image(78).by_digest(), "three"))
     assert missing.value.param == image(78).digest
+
+
+def test_bytes_that_come_again_go_on_again(preprocess: Drive) -> None:
+    first, again = (prepared(preprocess, job(image(79), "one")) for _ in range(2))
+    np.testing.assert_array_equal(again.media[0].pixels, first.media[0].pixels)
+
+
+def test_a_part_named_with_other_options_is_made_anew(preprocess: Drive) -> None:
+    clip = video(80, 6, sound=3.0)
+    prepared(preprocess, job(clip, "one"))
+    (heard,) = prepared(preprocess, job(clip.by_digest(), "one", use_audio=True)).media
+    assert heard.pixels is not None
+    assert heard.mel is not None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from support.qwen3_omni import KINDS, Reference, image, job, of_kind
+from support.recorded_graphs import recorded_graphs
 
 from omni.contract.errors import ContextExceeded, InvalidRequest, Overloaded
 from omni.contract.names import TALKER
@@ -86,8 +87,16 @@ def spoken(reference: Reference) -> Any:
 
 @pytest.fixture(scope="module")
 def talker(checkpoint: Path) -> Talker:
-    options = {"max_generations": 4, "max_queue": 8, "speak_last_token_on_length": False, "prefill_chunk": 16}
-    return Talker(StageConfig({"checkpoint": str(checkpoint), **options}))
+    """As on a GPU, in captured graphs of few shapes; test_speech has it without."""
+    options = {
+        "max_generations": 4,
+        "max_queue": 8,
+        "speak_last_token_on_length": False,
+        "prefill_chunk": 16,
+        "kv_tokens": 4096,
+    }
+    with recorded_graphs():
+        return Talker(StageConfig({"checkpoint": str(checkpoint), "graphs": True, **options}))
 
 
 def settings(params: SamplingParams = GREEDY, **knobs: Any) -> Settings:

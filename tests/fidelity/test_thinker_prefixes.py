@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.qwen3_omni import Reference, audio, image, job, video
 from support.thinking import Thinking
 
-from omni.contract.errors import Overloaded
-from omni.contract.job import Job
+from frontend.protocol.pcm import wav
+from omni.contract.errors import MediaMissing, Overloaded
+from omni.contract.job import Job, MediaPart
 
 pytestmark = pytest.mark.fidelity
 Make = Callable[..., Thinking]
@@ -156,6 +158,42 @@ def test_a_prefill_job_warms_the_query_that_follows(thinking: Make) -> None:
     same_as_cold(warm.thinking, id, thinking(), asked)
 
 
+def test_what_is_held_needs_only_its_name(thinking: Make) -> None:
+    warm = thinking(max_prefill_tokens=16)
+    parts = (*(image(n) for n in range(3)), audio(5), video(6, sound=2.0))
+    named = tuple(part.by_digest() for part in parts)
+    warm.run(job(*parts, prefill=True, use_audio=True))
+    encoded = warm.stage.encoded_media
+    # With the beginning, and behind another one with the features alone.
+    for history in ((), (("user", ("Hello",)), ("assistant", ("Hello, how are you?",)))):
+        id = warm.run(job(*named, "What?", history=history, use_audio=True, **RULES))
+        same_as_cold(warm, id, thinking(), job(*parts, "What?", history=history, use_audio=True, **RULES))
+    assert warm.stage.encoded_media == encoded
+
+
+@pytest.mark.parametrize("prefill", [True, False])
+def test_what_is_held_no_longer_is_missing_and_nothing_else_is_lost(thinking: Make, prefill: bool) -> None:
+    parts = tuple(image(n) for n in range(6))
+    one = thinking()
+    one.run(job(parts[0], prefill=True))
+    room = 3 * one.stage._model.encoders._features.bytes
+    warm = Counted(thinking(max_prefill_tokens=16, encoder_cache_bytes=room))
+    warm.run(job(*parts, prefill=True))
+    # Of the six, behind another beginning, only the last three still have features.
+    history = (("user", ("Hello",)),)
+    order = (*parts[3:], *parts[:3])
+    named = tuple(part.by_digest() for part in order)
+    settings = {"prefill": True} if prefill else RULES
+    failed = warm.thinking.run(job(*named, "What?", history=history, **settings))
+    assert [type(m.error) for m in warm.thinking.said[failed] if m.eos] == [MediaMissing]
+    assert len(warm.thinking.stage) == 0
+    again = job(*order, "What?", history=history, **settings)
+    id, computed = warm.run(again)
+    assert computed < warm.thinking.event(id)["prompt_tokens"] - 16
+    if not prefill:
+        same_as_cold(warm.thinking, id, thinking(), again)
+
+
 def test_a_prefill_job_waits_for_queries_and_needs_no_slot(thinking: Make) -> None:
     busy = thinking(max_generations=1, max_prefill_tokens=16)
     query = busy.start(job("Hello" * 10, **{**RULES, "max_tokens": 4, "ignore_eos": True}))
@@ -222,3 +260,42 @@ def test_what_was_used_longest_ago_is_forgotten_first(thinking: Make) -> None:
     assert recent == 1
     _, old = small.run(job(image(0), "Question 0 is this", **RULES))
     assert old > 10
+
+
+def _spoken(seconds: float, loud_at: float) -> Callable[[float], MediaPart]:
+    """A sound of tones over noise that is loudest at one moment, and a function that gives its beginning."""
+    random = np.random.default_rng(5)
+    t = np.arange(int(seconds * 16_000)) / 16_000
+    volume = np.where(np.abs(t - loud_at) < 0.5, 0.6, 0.2)
+    sound = volume * np.sin(2 * np.pi * (200 + 50 * np.sin(t)) * t) + 1e-4 * random.standard_normal(t.size)
+    pcm = (sound * 32767).astype("<i2").tobytes()
+    return lambda until: MediaPart.of("audio", wav(pcm[: int(until * 16_000) * 2], 16_000), "spoken")
+
+
+def test_a_sound_that_goes_on_computes_only_its_last_block(thinking: Make, reference: Reference) -> None:
+    warm = Counted(thinking(max_prefill_tokens=64))
+    heard = _spoken(18.0, loud_at=2.0)
+    _, first = warm.run(job(heard(8.02), prefill=True))
+    assert first > 104
+    encoded = warm.thinking.stage.encoded_media
+    _, second = warm.run(job(heard(16.02), prefill=True))
+    assert 104 <= second < 120
+    assert warm.thinking.stage.encoded_media == encoded + 2  # the second block, and what there is of the third
+    asked = job(heard(18.0), "What?", **RULES)
+    id, computed = warm.run(asked)
+    assert warm.thinking.event(id)["cached_tokens"] > 208
+    assert computed < 26 + 20
+    assert warm.thinking.talker(id).audio_feature_lengths.tolist() == [1800]
+    same_as_cold(warm.thinking, id, thinking(), asked)
+    assert warm.thinking.ids(id) == reference.think(asked, max_new_tokens=10)
+
+
+def test_a_sound_that_gets_louder_is_computed_anew(thinking: Make, reference: Reference) -> None:
+    warm = Counted(thinking(max_prefill_tokens=64))
+    heard = _spoken(12.0, loud_at=10.0)
+    warm.run(job(heard(8.02), prefill=True))
+    asked = job(heard(12.0), "What?", **RULES)
+    id, computed = warm.run(asked)
+    assert computed > 104
+    same_as_cold(warm.thinking, id, thinking(), asked)
+    assert warm.thinking.ids(id) == reference.think(asked, max_new_tokens=10)

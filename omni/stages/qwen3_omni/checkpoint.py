@@ -10,6 +10,9 @@ from typing import Any, Final, Self
 
 import torch
 
+from omni.stages.qwen3_omni.quantised import quantisation_of
+from omni.stages.qwen3_omni.weights import read_weights
+
 DTYPES: Final[Mapping[str, torch.dtype]] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -23,8 +26,23 @@ class Place:
     attention: str = "sdpa"
     """As `transformers` names it."""
     experts: str | None = None
-    """Implementation of the experts as `transformers` names it: `eager`, `grouped_mm`, `batched_mm`; None is its own
-    choice."""
+    """Implementation of the experts as `transformers` names it: `eager`, `grouped_mm`, `batched_mm`, which copies the
+    weights that each token needs; None is its own choice, `grouped_mm`."""
+    random: bool = False
+    """Whether weights of the checkpoint's sizes are made up on the device and none are read, with the option `weights:
+    random`: for benchmarks, which then need no more than configuration and tokenizer."""
+
+    @property
+    def capturable(self) -> bool:
+        """Whether what runs here can be captured as a CUDA graph.
+
+        Experts in groups of any sizes need a kernel that reads the sizes on the device: torch's is for bfloat16 on
+        compute capability 9.0 and 10.0, elsewhere it waits for the host (`_grouped_mm_cuda` in ATen).
+        """
+        if torch.device(self.device).type != "cuda":
+            return False
+        grouped = self.dtype == torch.bfloat16 and torch.cuda.get_device_capability(self.device) in ((9, 0), (10, 0))
+        return self.experts == "batched_mm" or (grouped and self.experts in (None, "grouped_mm"))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
@@ -34,6 +52,8 @@ class Place:
         dtype = str(options.get("dtype", "float32"))
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}")
+        if (weights := options.get("weights", "checkpoint")) not in ("checkpoint", "random"):
+            raise ValueError("weights must be checkpoint or random")
         if threads := options.get("threads"):
             torch.set_num_threads(int(threads))
         return cls(
@@ -42,21 +62,31 @@ class Place:
             dtype=DTYPES[dtype],
             attention=str(options.get("attention", "sdpa")),
             experts=options.get("experts"),
+            random=weights == "random",
         )
 
 
 def load_thinker(place: Place) -> Any:
-    """The thinker with its encoders, ready to infer. Reads no other stage's weights. Raises OSError."""
-    from transformers import Qwen3OmniMoeThinkerForConditionalGeneration
+    """The thinker with its encoders, ready to infer. Reads no other stage's weights. Raises OSError, and ValueError for
+    weights that are quantised in a way that can't be read."""
+    from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeThinkerForConditionalGeneration
 
-    options: dict[str, Any] = {} if place.experts is None else {"experts_implementation": place.experts}
-    model: Any = Qwen3OmniMoeThinkerForConditionalGeneration.from_pretrained(
-        place.checkpoint,
-        dtype=place.dtype,
-        attn_implementation=place.attention,
-        local_files_only=True,
-        **options,
-    )
+    architecture: Any = Qwen3OmniMoeThinkerForConditionalGeneration
+    options: dict[str, Any] = {"dtype": place.dtype, "attn_implementation": place.attention}
+    if place.experts is not None:
+        options["experts_implementation"] = place.experts
+    config: Any = Qwen3OmniMoeConfig.from_pretrained(place.checkpoint, local_files_only=True).thinker_config
+    if place.random:
+        with torch.device(place.device):
+            model = architecture._from_config(config, **options)
+    elif quantisation_of(place.checkpoint) is None:
+        model = architecture.from_pretrained(place.checkpoint, local_files_only=True, **options)
+    else:
+        # By itself `transformers` reads them with other packages and on some GPUs alone.
+        for part in (config, config.text_config):
+            part.__dict__.pop("quantization_config", None)
+        weights = read_weights(place.checkpoint, "thinker.")
+        model = architecture.from_pretrained(None, config=config, state_dict=weights, **options)
     return model.to(place.device).eval().requires_grad_(False)
 
 
@@ -80,6 +110,8 @@ class Figures:
     """Steps of the temporal position per second of a clip; a sound token is one step."""
     audio_window: int
     """Half of the mel frames that the audio encoder takes in one piece."""
+    audio_block: int
+    """Mel frames that attend to each other in the audio encoder, and to no others: 8 s."""
     patch: int
     """Pixels of a patch's side."""
     merge: int
@@ -120,6 +152,7 @@ class Figures:
             accept_hidden_layer=talker["accept_hidden_layer"],
             positions_per_second=thinker["position_id_per_seconds"],
             audio_window=thinker["audio_config"].get("n_window", 50),
+            audio_block=thinker["audio_config"].get("n_window_infer", 800),
             patch=pixels["patch_size"],
             merge=pixels["merge_size"],
             temporal_patch=pixels["temporal_patch_size"],

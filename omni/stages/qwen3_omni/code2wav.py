@@ -18,9 +18,12 @@ from omni.contract.names import CODE2WAV, SAMPLE_RATE
 from omni.contract.params import Settings
 from omni.contract.stage import Outputs, Stage, StageConfig
 from omni.contract.tensors import StageMessage
+from omni.engine.graphs import Graphs, bucket
+from omni.engine.transfer import download, upload
 from omni.stages.chunk_ramp import ChunkRamp
 from omni.stages.qwen3_omni.checkpoint import Place
 from omni.stages.qwen3_omni.decoder import Decoder, DecoderConfig
+from omni.stages.qwen3_omni.engines import load_engine, step_names
 from omni.stages.qwen3_omni.streams import Step, Streams
 from omni.stages.qwen3_omni.weights import read_weights
 from omni.stages.slots import Slots
@@ -37,28 +40,37 @@ def decoder_config(checkpoint: Path) -> DecoderConfig:
     return DecoderConfig.from_json(json.loads((checkpoint / "config.json").read_text("utf-8"))["code2wav_config"])
 
 
-def load_decoder(checkpoint: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Decoder:
-    """The codec decoder of a checkpoint directory. Raises OSError or RuntimeError when it isn't whole."""
-    with torch.device("meta"):
+def load_decoder(
+    checkpoint: Path, dtype: torch.dtype = torch.float32, device: str = "cpu", *, random: bool = False
+) -> Decoder:
+    """The codec decoder of a checkpoint directory; `random` is as in `Place`. Raises OSError or RuntimeError when it
+    isn't whole."""
+    with torch.device(device if random else "meta"):
         decoder = Decoder(decoder_config(checkpoint))
-    decoder.load_state_dict(read_weights(checkpoint, "code2wav."), assign=True)
+    if not random:
+        decoder.load_state_dict(read_weights(checkpoint, "code2wav."), assign=True)
     return decoder.to(device, dtype).eval().requires_grad_(False)
 
 
-def load_step(place: Place, dtype: torch.dtype, backend: str, file: Path) -> Step:
-    """The decoder's step as `backend` runs it. Raises ValueError for one that there isn't, and what loading raises."""
-    if backend == "torch":
-        return load_decoder(place.checkpoint, dtype, place.device)
-    if backend == "onnx":
-        from omni.stages.qwen3_omni.decoder_onnx import DecoderOnnx
-
-        return DecoderOnnx(file, torch.get_num_threads())
-    raise ValueError(f"code2wav has no backend {backend!r}; there are: torch, onnx")
+def load_step(place: Place, dtype: torch.dtype, engine: str | None, batch: int, frames: int) -> Step:
+    """The decoder's step in torch, or that of the file `engine` for so many rows of so many frames. Raises what loading
+    raises."""
+    if engine is None:
+        return load_decoder(place.checkpoint, dtype, place.device, random=place.random)
+    config = decoder_config(place.checkpoint)
+    states = [(batch, *shape) for shape in config.state_shapes]
+    largest = [(batch, frames, config.num_quantizers), (batch,), *states]
+    return load_engine(Path(engine), step_names(len(states)), largest, place.device)
 
 
 def to_int16(wave: Tensor) -> npt.NDArray[np.int16]:
     """Samples of -1 to 1 as signed 16-bit, rounded to nearest."""
-    return (wave * 32767).round().clamp(-32768, 32767).to(torch.int16).cpu().numpy()
+    return download((wave * 32767).round().clamp(-32768, 32767).to(torch.int16))()
+
+
+def _stride(frames: int) -> int:
+    """The largest power of two in `frames`."""
+    return 1 << (frames.bit_length() - 1)
 
 
 @dataclass(slots=True)
@@ -83,7 +95,7 @@ class _Run:
     @property
     def stride(self) -> int:
         """Frames of its next decode: powers of two, so that there are few shapes."""
-        return 1 << (self.chunk.bit_length() - 1)
+        return _stride(self.chunk)
 
     @property
     def urgency(self) -> float:
@@ -99,8 +111,8 @@ class _Run:
 class Code2wav:
     """Options: those of `Place`, of which `dtype` has no effect; `max_generations` (64) at once, `max_queue` (256) that
     wait; `max_batch` (32) rows of a step; `max_chunk_frames` (25); `margin_ms` (100), speech that a real-time player
-    should still have when its next chunk is begun; `backend` (torch), or `onnx` for a file that `build/export_onnx.py`
-    made: `onnx` (code2wav.onnx in the checkpoint), on the CPU whatever the device.
+    should still have when its next chunk is begun; `engine`, a file of `build/export_onnx.py` or `build/engines.py`
+    that computes in the place of torch; `graphs` (torch on a GPU), decodes in few batch sizes and as CUDA graphs.
 
     A step decodes one batch of generations that need equally many frames, the most urgent first.
     """
@@ -121,9 +133,16 @@ class Code2wav:
         rows = int(options.get("max_generations", 64))
         self._slots: Slots[_Run] = Slots(rows, int(options.get("max_queue", 256)))
         self._config = decoder_config(place.checkpoint)
-        file = Path(options.get("onnx", place.checkpoint / "code2wav.onnx"))
-        step = load_step(place, dtype, str(options.get("backend", "torch")), file)
-        self._streams = Streams(step, self._config.states(rows, dtype, place.device))
+        self._device = torch.device(place.device)
+        # What convolutions on a GPU do by themselves, TF32, keeps ten bits of float32's mantissa.
+        torch.backends.cudnn.allow_tf32 = False
+        engine = options.get("engine")
+        # Convolutions and attention of a decoder are capturable in any precision; what runs an engine may not be.
+        captured = options.get("graphs", engine is None and self._device.type == "cuda")
+        graphs = Graphs(self._device) if captured else None
+        largest = min(self._batch, rows)
+        step = load_step(place, dtype, engine, bucket(largest) if captured else largest, _stride(self._most))
+        self._streams = Streams(step, self._config.states(rows, dtype, self._device), graphs)
         self._free = list(range(rows))
 
     def __len__(self) -> int:
@@ -135,7 +154,7 @@ class Code2wav:
         return len(self._streams) - len(self._free)
 
     def open(self, generation: str, settings: Settings) -> None:
-        most = settings.knob(CODE2WAV, "max_chunk_frames", self._most)
+        most = min(self._most, settings.knob(CODE2WAV, "max_chunk_frames", self._most))
         groups = self._config.num_quantizers
         self._slots.add(generation, _Run(ChunkRamp(most, self._margin), np.empty((0, groups), np.int32)))
 
@@ -181,7 +200,7 @@ class Code2wav:
             if run.row is None:
                 run.row = self._free.pop()
             rows.append(run.row)
-        codes = torch.from_numpy(np.stack([run.take(frames) for _, run in batch]).astype(np.int64))
+        codes = upload(np.stack([run.take(frames) for _, run in batch]).astype(np.int64), self._device)
         waves = to_int16(self._streams.decode(rows, codes))
         out: list[tuple[str, StageMessage]] = []
         for (generation, run), wave, first in zip(batch, waves, fresh, strict=True):

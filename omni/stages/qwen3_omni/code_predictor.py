@@ -8,7 +8,7 @@ noise of its own generator a request's codes don't depend on its neighbours.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,16 +30,22 @@ def keep_likely(logits: Tensor, top_k: int = TOP_K, top_p: float = TOP_P) -> Ten
     return logits.masked_fill(torch.zeros_like(tail).scatter(-1, order, tail), -torch.inf)
 
 
-class CodePredictor(nn.Module):
-    """`codes, embedding = predictor(hidden, first, noise, sampled)`
+class Predictor(Protocol):
+    """`codes, embedding = predictor(hidden, first, noise, sampled)`, however it is computed. All are on one device.
 
-    hidden     [B, hidden size], the talker's last hidden state, after its final norm
+    hidden     [B, hidden size], the talker's last hidden state, after its final norm, in the talker's dtype
     first      int64 [B], the frame's first code
-    noise      float32 [B, groups - 1, codebook], Exponential(1); None when no row samples
-    sampled    bool [B], rows that sample; the others take the likeliest code. None with `noise`.
-    codes      int64 [B, groups]
-    embedding  [B, hidden size], sum of the embeddings of all codes of the frame
+    noise      float32 [B, groups - 1, codebook], Exponential(1); of no matter in rows that don't sample
+    sampled    bool [B], rows that sample; the others take the likeliest code
+    codes      int64 [B, groups], the first one included
+    embedding  [B, hidden size] as `hidden`, sum of the embeddings of all codes of the frame
     """
+
+    def __call__(self, hidden: Tensor, first: Tensor, noise: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class CodePredictor(nn.Module):
+    """The `Predictor` of a checkpoint in torch."""
 
     cos: Tensor
     sin: Tensor
@@ -50,6 +56,7 @@ class CodePredictor(nn.Module):
         config = predictor.config
         self.groups: int = config.num_code_groups
         self.codebook: int = config.vocab_size
+        self.hidden: int = config.hidden_size
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
         self._dim: int = config.head_dim
@@ -90,19 +97,15 @@ class CodePredictor(nn.Module):
         out: Tensor = self._norm(x[:, -1])
         return out
 
-    def forward(
-        self, hidden: Tensor, first: Tensor, noise: Tensor | None = None, sampled: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, hidden: Tensor, first: Tensor, noise: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
         embeddings = [self._first_embedding(first)]
         codes = [first]
         x, cache, at = torch.stack((hidden, embeddings[0]), 1), list[tuple[Tensor, Tensor]](), 0
         for group in range(self.groups - 1):
             logits = self._heads_of_group[group](self._forward(x, cache, at)).float()
             at += x.shape[1]
-            code = logits.argmax(-1)
-            if noise is not None and sampled is not None:
-                drawn = (keep_likely(logits).softmax(-1) / noise[:, group]).argmax(-1)
-                code = torch.where(sampled, drawn, code)
+            drawn = (keep_likely(logits).softmax(-1) / noise[:, group]).argmax(-1)
+            code = torch.where(sampled, drawn, logits.argmax(-1))
             codes.append(code)
             embeddings.append(self._embeddings[group](code))
             x = embeddings[-1][:, None]

@@ -100,7 +100,9 @@ class DecoderConfig:
             shapes += [(channels, (KERNEL - 1) * dilation) for dilation in DILATIONS]
         return [*shapes, (channels, KERNEL - 1)]
 
-    def states(self, batch: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> list[Tensor]:
+    def states(
+        self, batch: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> list[Tensor]:
         """The states of `batch` streams that haven't begun."""
         return [torch.zeros(batch, *shape, dtype=dtype, device=device) for shape in self.state_shapes]
 
@@ -123,13 +125,7 @@ class Transformer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`wave, *states = decoder(codes, position, *states)`
-
-    codes     int64 [B, frames, groups]
-    position  int64 [B], frames that each row's stream has decoded before; 0 starts a stream
-    states    as `DecoderConfig.states` makes them, the batch first
-    wave      [B, frames * hop] in -1 to 1; of a stream that starts, the first `lead` samples are to be dropped
-    """
+    """The `Step` of a checkpoint in torch, in the dtype of its parameters."""
 
     frequencies: Tensor
     offsets: Tensor

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from omni.contract.errors import MediaMissing
 from omni.stages.media.store import Recent
 from omni.stages.qwen3_omni.checkpoint import Figures
 from omni.stages.qwen3_omni.pixels import patches
@@ -60,7 +61,8 @@ class Encoders:
         the visual ones among them. Encodes the media that stand there, and no others.
 
         `unfinished` belongs to the caller's prompt: it holds the features of a part that goes on after `end`, so that
-        they needn't be made again if they are too large to be remembered.
+        they needn't be made again if they are too large to be remembered. Raises `MediaMissing` for a part that is only
+        named and whose features aren't remembered.
         """
         ids = torch.tensor(prompt.ids[start:end], dtype=torch.long, device=self._device)
         embeds = self.embed(ids)
@@ -94,19 +96,20 @@ class Encoders:
     def _senses(self, media: Media) -> Iterator[tuple[int, str, Callable[[Media], Features]]]:
         """For each encoder that the part needs, the placeholder of its features."""
         figures = self._figures
-        if media.pixels is not None:
+        if media.grid is not None:
             yield figures.image if media.kind == "image" else figures.video, "seen", self._see
-        if media.mel is not None:
+        if media.mel_frames:
             yield figures.audio, "heard", self._hear
 
     def _made(self, key: str, encode: Callable[[Media], Features], media: Media) -> Features:
-        self.encoded += 1
         features = encode(media)
+        self.encoded += 1
         self._features.put(key, features)
         return features
 
     def _see(self, media: Media) -> Features:
-        assert media.pixels is not None
+        if media.pixels is None:
+            raise _missing(media)
         assert media.grid is not None
         figures, (times, rows, columns) = self._figures, media.grid
         at_once = max(1, MOST_PATCHES // (rows * columns))
@@ -123,8 +126,13 @@ class Encoders:
         )
 
     def _hear(self, media: Media) -> Features:
-        assert media.mel is not None
+        if media.mel is None:
+            raise _missing(media)
         mel = torch.tensor(media.mel, device=self._device, dtype=self._embed.weight.dtype)[None]
         mask = torch.ones(1, mel.shape[2], dtype=torch.long, device=self._device)
         heard = self._thinker.get_audio_features(mel, feature_attention_mask=mask, return_dict=True)
         return Features(heard.last_hidden_state)
+
+
+def _missing(media: Media) -> MediaMissing:
+    return MediaMissing(f"The {media.kind} is no longer held; send it again with its bytes.")

@@ -3,12 +3,20 @@
 A sound's features are those that it has as the only one of a request. `transformers` pads the sounds of one call to the
 longest of them, by which the last frame of a shorter one differs from call to call; here a part is the same in every
 conversation, so that its state can be reused.
+
+A sound is cut into the blocks that the encoder takes one by one, each named by its features. So a sound that begins as
+one that was read before shares the state of that beginning, wherever nothing that came later has changed its features:
+they depend on the loudest moment of the whole sound.
+
+A part that a job only names by its digest is only named to the thinker too, which has read it with an earlier job. What
+a hundred frames cost then is their names. When the thinker no longer holds what it needs of a part, it says that it is
+missing, as preprocess does for bytes; the front door sends it again, and what comes with its bytes goes on whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -24,7 +32,7 @@ from omni.stages.context import check_context
 from omni.stages.media.audio import Samples, decode_audio
 from omni.stages.media.image import decode_image
 from omni.stages.media.limits import Check, MediaLimits
-from omni.stages.media.store import DEFAULT_BYTES, MediaStore
+from omni.stages.media.store import DEFAULT_BYTES, MediaStore, Recent
 from omni.stages.media.video import Sampling, decode_video
 from omni.stages.qwen3_omni.chat import Chat
 from omni.stages.qwen3_omni.checkpoint import Figures
@@ -34,6 +42,9 @@ from omni.stages.workers import Workers
 
 VIDEO_PIXELS: Final[Mapping[str, int]] = {"min_pixels": 128 * 32 * 32, "max_pixels": 768 * 32 * 32}
 """Per frame, where neither the profile nor the request says otherwise: those of `Qwen3OmniMoeProcessor`."""
+
+MOST_NAMED: Final = 16_384
+"""Parts of which the facts are remembered, so that they can be named when their pixels and bytes are gone."""
 
 LEAST_SOUND: Final = 400
 """Samples of the shortest sound that has features: one window of the Fourier transform."""
@@ -61,17 +72,18 @@ class Preprocess(Workers):
         self._sampling = Sampling.of({"video": {**VIDEO_PIXELS, **options.get("video", {})}})
         self._context_length = int(options.get("context_length", 32_768))
         store = MediaStore(
-            lambda made: cast(Media, made).nbytes,
+            lambda made: sum(one.nbytes for one in cast(tuple[Media, ...], made)),
             int(options.get("store_bytes", DEFAULT_BYTES)),
             int(options.get("cache_bytes", DEFAULT_BYTES)),
         )
+        self._named: Recent[Hashable, tuple[Media, ...]] = Recent(MOST_NAMED, lambda _: 1)
         workers, max_queue = int(options.get("workers", 2)), int(options.get("max_queue", 256))
         super().__init__(config.wake, store, workers=workers, max_queue=max_queue)
 
     def prepare(self, job: Job, check: Check) -> Handover:
         prompt = lay_out(
             self._chat.ids(job.messages),
-            [self._made(part, job.video, check) for part in job.media],
+            [one for part in job.media for one in self._made(part, job.video, check)],
             self._figures,
             use_audio_in_video=job.video.use_audio,
             priority=job.priority,
@@ -79,17 +91,38 @@ class Preprocess(Workers):
         check_context(len(prompt.ids), job.settings, self._context_length)
         return prompt.to_handover()
 
-    def _made(self, part: MediaPart, options: VideoOptions, check: Check) -> Media:
-        def make(data: bytes) -> Media:
+    def _made(self, part: MediaPart, options: VideoOptions, check: Check) -> tuple[Media, ...]:
+        """One of each part, but of a sound its blocks."""
+
+        def make(data: bytes) -> tuple[Media, ...]:
             if part.kind == "image":
-                return self._image(part, data)
+                return (self._image(part, data),)
             if part.kind == "audio":
                 samples = decode_audio(data, self._limits, part.param, check=check)
-                return Media(kind="audio", key=_key(part), mel=self._hear(samples, part.param))
-            return self._video(part, data, options, check)
+                return self._blocks(self._hear(samples, part.param))
+            return (self._video(part, data, options, check),)
 
         check()
-        return self.store.made(part, options if part.kind == "video" else None, make)
+        asked = (part.kind, part.digest, options if part.kind == "video" else None)
+        if part.data is None and (named := self._named.get(asked)) is not None:
+            return named
+        media = self.store.made(part, asked[2], make)
+        self._named.put(asked, tuple(one.named for one in media))
+        return media
+
+    def _blocks(self, mel: npt.NDArray[np.float32]) -> tuple[Media, ...]:
+        size = self._figures.audio_block
+        blocks = [np.ascontiguousarray(mel[:, at : at + size]) for at in range(0, mel.shape[1], size)]
+        return tuple(
+            Media(
+                kind="audio",
+                key=hashlib.sha256(block.data).hexdigest(),
+                mel=block,
+                mel_frames=block.shape[1],
+                continues=number > 0,
+            )
+            for number, block in enumerate(blocks)
+        )
 
     def _image(self, part: MediaPart, data: bytes) -> Media:
         figures = self._figures
@@ -112,13 +145,15 @@ class Preprocess(Workers):
             # A long clip is sampled more thinly than asked for, one with few frames can't be sampled as often.
             step = float(clip.times[-1] - clip.times[0]) / (len(clip.times) - 1)
         heard = clip.sound is not None and len(clip.sound) >= LEAST_SOUND
+        mel = self._hear(clip.sound, part.param) if heard and clip.sound is not None else None
         return Media(
             kind="video",
             key=_key(part, sampling, heard),
             pixels=clip.frames,
-            mel=self._hear(clip.sound, part.param) if heard and clip.sound is not None else None,
+            mel=mel,
             grid=grid(clip.frames.shape, figures),
             second_per_grid=figures.temporal_patch * step,
+            mel_frames=0 if mel is None else mel.shape[1],
         )
 
     def _hear(self, samples: Samples, param: str) -> npt.NDArray[np.float32]:

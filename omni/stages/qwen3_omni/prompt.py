@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,17 +25,27 @@ class Media:
     key: str
     """Names the part together with all options that it was made with: equal keys, equal tensors and positions."""
     pixels: npt.NDArray[np.uint8] | None = None
-    """RGB [frames, height, width, 3]; an image is one frame. None for a sound."""
+    """RGB [frames, height, width, 3]; an image is one frame. None for a sound, and when the part is only named."""
     mel: npt.NDArray[np.float32] | None = None
-    """Log-mel features [mel bins, frames] of a sound, or of a clip's own sound. None when there is none."""
+    """Log-mel features [mel bins, frames] of a block of sound, or of a clip's own sound. None when there is none, and
+    when the part is only named."""
     grid: tuple[int, int, int] | None = None
-    """Temporal, vertical and horizontal patches of `pixels`."""
+    """Temporal, vertical and horizontal patches of what is seen; None for a sound."""
     second_per_grid: float = 0.0
     """Seconds between two temporal patches of a clip."""
+    mel_frames: int = 0
+    """Frames of `mel`; 0 when nothing is heard."""
+    continues: bool = False
+    """Whether this is a further block of the sound before it."""
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (self.pixels, self.mel) if array is not None)
+
+    @property
+    def named(self) -> Media:
+        """The part as one names it to a thinker that was given it before."""
+        return replace(self, pixels=None, mel=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +97,14 @@ class Prompt:
         media = []
         for number, one in enumerate(self.media):
             facts = {"kind": one.kind, "key": one.key, "grid": one.grid, "second_per_grid": one.second_per_grid}
+            facts |= {"mel_frames": one.mel_frames, "continues": one.continues}
             for name, array in (("pixels", one.pixels), ("mel", one.mel)):
                 if array is not None:
                     arrays[f"{name}_{number}"] = array
             media.append(facts)
         meta = {
             "media": media,
-            "spans": [asdict(span) for span in self.spans],
+            "spans": [(span.start, span.length) for span in self.spans],
             "use_audio_in_video": self.use_audio_in_video,
             "priority": self.priority,
         }
@@ -110,43 +123,51 @@ class Prompt:
                     mel=arrays.get(f"mel_{number}"),
                     grid=None if facts["grid"] is None else tuple(facts["grid"]),
                     second_per_grid=facts["second_per_grid"],
+                    mel_frames=facts["mel_frames"],
+                    continues=facts["continues"],
                 )
                 for number, facts in enumerate(meta["media"])
             )
-            spans = tuple(Span(**span) for span in meta["spans"])
+            places = zip(meta["spans"], media, strict=True)
+            spans = tuple(Span(start, length, one.key) for (start, length), one in places)
             return cls(
                 arrays["ids"], arrays["positions"], media, spans, meta["use_audio_in_video"], int(meta["priority"])
             )
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             raise OmniError("The prompt can't be read.") from None
 
 
 def lay_out(
     ids: Sequence[int], media: Sequence[Media], figures: Figures, *, use_audio_in_video: bool = False, priority: int = 0
 ) -> Prompt:
-    """The prompt of `ids` in which every one of `media`, in order, has one placeholder, which grows to its tokens.
+    """The prompt of `ids` in which every one of `media`, in order, has one placeholder, which grows to its tokens; the
+    blocks of a sound share one.
 
     Raises ValueError when placeholders and media don't match.
     """
     draft = _Draft(figures)
     spans: list[Span] = []
-    waiting = iter(media)
+    waiting = deque(media)
     text: list[int] = []
     for token in ids:
         if token not in figures.placeholders:
             text.append(token)
             continue
-        one = next(waiting, None)
+        one = waiting.popleft() if waiting else None
         if one is None or token != {"image": figures.image, "audio": figures.audio, "video": figures.video}[one.kind]:
             raise ValueError("placeholders and media don't match")
         draft.text(text)
         text = []
         start = draft.media(one)
         spans.append(Span(start, draft.length - start, one.key))
-        if one.kind == "video" and one.mel is not None:
+        while waiting and waiting[0].continues:
+            block = waiting.popleft()
+            start = draft.media(block)
+            spans.append(Span(start, draft.length - start, block.key))
+        if one.kind == "video" and one.mel_frames:
             # The end of the sound is text, that of the film follows in the template.
             text.append(figures.audio_end)
-    if next(waiting, None) is not None:
+    if waiting:
         raise ValueError("placeholders and media don't match")
     draft.text(text)
     return Prompt(
@@ -176,24 +197,23 @@ class _Draft:
 
     def text(self, ids: Sequence[int]) -> None:
         if len(ids):
-            self._add(np.asarray(ids, np.int32), self._line(len(ids)))
+            self._add(np.asarray(ids, np.int32), self._line(len(ids)), np.float32(len(ids) - 1) + self._next)
 
     def media(self, one: Media) -> int:
         """Adds the tokens of a part; returns where they begin."""
         figures = self._figures
-        if one.kind == "video" and one.mel is not None:
+        if one.kind == "video" and one.mel_frames:
             self.text([figures.audio_start])
             start = self.length
-            self._film_with_sound(one, one.mel.shape[1])
+            self._film_with_sound(one, one.mel_frames)
             return start
         start = self.length
         if one.grid is not None:
             token = figures.image if one.kind == "image" else figures.video
-            block = self._block(one.grid, one.second_per_grid)
-            self._add(np.full(block.shape[1], token, np.int32), block)
-        elif one.mel is not None:
-            count = sound_tokens(one.mel.shape[1], figures.audio_window)
-            self.text([figures.audio] * count)
+            block, most = _block(one.grid, one.second_per_grid, figures)
+            self._add(np.full(block.shape[1], token, np.int32), block + self._next, most + self._next)
+        else:
+            self.text([figures.audio] * sound_tokens(one.mel_frames, figures.audio_window))
         return start
 
     def _film_with_sound(self, one: Media, mel_frames: int) -> None:
@@ -205,7 +225,7 @@ class _Draft:
         """
         assert one.grid is not None
         figures = self._figures
-        film = self._block(one.grid, one.second_per_grid)
+        film = _block(one.grid, one.second_per_grid, figures)[0] + self._next
         sound = self._line(sound_tokens(mel_frames, figures.audio_window))
         cells = film.shape[1] // one.grid[0]
         moments = np.repeat(np.arange(one.grid[0]) * one.second_per_grid * figures.positions_per_second, cells)
@@ -213,25 +233,31 @@ class _Draft:
         tokens = np.repeat(np.array([figures.video, figures.audio], np.int32), [film.shape[1], sound.shape[1]])
         both = np.concatenate([film, sound], axis=1)
         placed = np.argsort(both[0], kind="stable")
-        self._add(tokens[order], both[:, placed])
         heard = placed >= film.shape[1]
         last_run = len(heard) - int(np.argmin(heard[::-1] == heard[-1])) if heard.any() and not heard.all() else 0
-        self._next = both[:, placed[last_run:]].max() + np.float32(1)
+        self._add(tokens[order], both[:, placed], both[:, placed[last_run:]].max())
 
     def _line(self, count: int) -> npt.NDArray[np.float32]:
         return np.broadcast_to(np.arange(count, dtype=np.float32) + self._next, (3, count))
 
-    def _block(self, grid: tuple[int, int, int], second_per_grid: float) -> npt.NDArray[np.float32]:
-        t, h, w = grid[0], grid[1] // self._figures.merge, grid[2] // self._figures.merge
-        moments = np.arange(t, dtype=np.float32) * np.float32(second_per_grid)
-        moments = moments * np.float32(self._figures.positions_per_second)
-        rows, columns = np.arange(h, dtype=np.float32), np.arange(w, dtype=np.float32)
-        axes = np.meshgrid(moments, rows, columns, indexing="ij")
-        block: npt.NDArray[np.float32] = np.stack([axis.ravel() for axis in axes]) + self._next
-        return block
-
-    def _add(self, ids: npt.NDArray[np.int32], positions: npt.NDArray[np.float32]) -> None:
+    def _add(self, ids: npt.NDArray[np.int32], positions: npt.NDArray[np.float32], last: np.float32) -> None:
+        """`last` is the position after which the next piece begins."""
         self.ids.append(ids)
         self.positions.append(positions)
         self.length += len(ids)
-        self._next = positions.max() + np.float32(1)
+        self._next = last + np.float32(1)
+
+
+@lru_cache(maxsize=32)
+def _block(
+    grid: tuple[int, int, int], second_per_grid: float, figures: Figures
+) -> tuple[npt.NDArray[np.float32], np.float32]:
+    """Positions of what is seen, from 0 on [3, tokens], and the largest of them. Frames of a session are all alike, so
+    that it is made once for them; not to be written to."""
+    t, h, w = grid[0], grid[1] // figures.merge, grid[2] // figures.merge
+    moments = np.arange(t, dtype=np.float32) * np.float32(second_per_grid)
+    moments = moments * np.float32(figures.positions_per_second)
+    rows, columns = np.arange(h, dtype=np.float32), np.arange(w, dtype=np.float32)
+    axes = np.meshgrid(moments, rows, columns, indexing="ij")
+    block: npt.NDArray[np.float32] = np.stack([axis.ravel() for axis in axes])
+    return block, block.max()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,10 +20,10 @@ from omni.contract.names import TALKER
 from omni.contract.params import TALKER_DEFAULTS, SamplingParams, Settings
 from omni.contract.stage import Outputs, Stage, StageConfig
 from omni.contract.tensors import StageMessage
-from omni.engine.kv import KVPool, KVSequence
-from omni.engine.language import LanguageModel
-from omni.engine.sampler import Sampler
+from omni.engine.kv import KVSequence
 from omni.stages.qwen3_omni.checkpoint import Place
+from omni.stages.qwen3_omni.engines import load_predictor
+from omni.stages.qwen3_omni.frames import Frames
 from omni.stages.qwen3_omni.handover import TalkerPrompt
 from omni.stages.qwen3_omni.talker_model import OPENING, Prefill, TalkerModel
 from omni.stages.slots import Slots
@@ -53,10 +54,8 @@ class _Run:
     """What it reads before its first frame; None without a row."""
     read: int = 0
     """Rows of that which are read."""
-    frame: Tensor | None = None
-    """The last frame's embedding [hidden size]; None before the first."""
     drawn: int = 0
-    """First codes that were drawn."""
+    """First codes that were drawn, each with a frame."""
 
     @property
     def silent(self) -> bool:
@@ -66,7 +65,7 @@ class _Run:
     @property
     def ready(self) -> bool:
         """Whether it can make its next frame."""
-        return self.frame is not None and (bool(self.text) or self.ended)
+        return self.drawn > 0 and (bool(self.text) or self.ended)
 
     def next_token(self, mark: int, pad: int) -> int:
         """The token to read, the end `mark` or `pad`. Only when `ready`."""
@@ -84,10 +83,11 @@ class _Run:
 
 
 class Talker:
-    """Options: those of `Place`; `voices`, the default first, all of the checkpoint's when absent; `sampling` that
-    stands in for what a request leaves open; `max_generations` (32) at once, `max_queue` (256) that wait;
-    `kv_tokens` (262144) held at most; `prefill_chunk` (1024) rows that a step reads of prompts; `ends`, the thinker's
-    ids that end an answer (the checkpoint's); `speak_last_token_on_length` (true).
+    """Options: those of `Place` and of `Frames`; `engine`, a file of `build/export_onnx.py` or `build/engines.py` that
+    computes the code predictor in the place of torch; `voices`, the default first, all of the checkpoint's when absent;
+    `sampling` that stands in for what a request leaves open; `max_generations` (32) at once, `max_queue` (256) that
+    wait; `prefill_chunk` (1024) rows that a step reads of prompts; `ends`, the thinker's ids that end an answer (the
+    checkpoint's); `speak_last_token_on_length` (true).
 
     `max_tokens` counts first codes as `generate()` of `transformers` does: the last one makes no frame, whether it is
     the end or is cut off.
@@ -100,21 +100,22 @@ class Talker:
 
     def __init__(self, config: StageConfig) -> None:
         options = config.options
-        self._model = model = TalkerModel(Place.of(options))
+        place = Place.of(options)
+        self._model = model = TalkerModel(place)
         self._defaults = SamplingParams.from_json(options.get("sampling", {})).over(TALKER_DEFAULTS)
         self._voices = _voices(model.voices, options.get("voices") or ())
         self._ends = frozenset(options.get("ends", [model.config.im_end_token_id]))
         self._speak_last = bool(options.get("speak_last_token_on_length", True))
         self._chunk = int(options.get("prefill_chunk", 1024))
         rows = int(options.get("max_generations", 32))
+        if (engine := options.get("engine")) is not None:
+            sizes = rows, model.hidden, model.groups, model.codebook
+            model.predictor = load_predictor(Path(engine), sizes, place.device)
         self._slots: Slots[_Run] = Slots(rows, int(options.get("max_queue", 256)))
         self._free = list(range(rows))
         self._sequences: dict[int, KVSequence] = {}
-        self._kv = KVPool.of(
-            model.lm, int(options.get("kv_tokens", 262_144)), reserve=model.device.type != "cpu"
-        )  # fmt: skip
-        self._lm = LanguageModel(model.lm, self._kv)
-        self._sampler = Sampler(rows, model.head.out_features, model.device)
+        self._frames = Frames(options, place, model, rows)
+        self._kv = self._frames.kv
 
     def __len__(self) -> int:
         """Generations that are held."""
@@ -160,7 +161,7 @@ class Talker:
         run = self._slots.remove(generation)
         if run is not None and run.row is not None:
             self._sequences.pop(run.row).free()
-            self._sampler.close(run.row)
+            self._frames.close(run.row)
             self._free.append(run.row)
 
     def step(self) -> Outputs:
@@ -169,13 +170,14 @@ class Talker:
             if run.silent:
                 out.append((generation, StageMessage(eos=True)))
                 self.abort(generation)
-        ready = [one for one in self._slots if one[1].ready]
-        if ready:
-            out += self._speak(ready, self._read_text([run for _, run in ready]))
+        speaking = [one for one in self._slots if one[1].ready]
+        codes = [self._next_frames([run for _, run in speaking])] if speaking else []
         self._start()
-        for generation, run, hidden in self._prefill():
-            out += self._speak([(generation, run)], hidden)
-        return out
+        if fresh := self._prefill():
+            speaking += [(generation, run) for generation, run, _ in fresh]
+            rows = [run.row for _, run, _ in fresh if run.row is not None]
+            codes.append(self._frames.first(rows, torch.cat([hidden for *_, hidden in fresh])))
+        return [*out, *self._said(speaking, codes)]
 
     def _next_to_start(self) -> _Run | None:
         """Who may begin: in order, and with memory for all that it may come to hold."""
@@ -190,9 +192,7 @@ class Talker:
             run.row = self._free.pop()
             run.prefill = self._model.prefill(run.prompt, run.text.popleft(), run.voice)
             self._sequences[run.row] = self._kv.sequence()
-            end = [self._model.end]
-            suppressed = [*self._model.suppressed, *(end if run.params.ignore_eos else ())]
-            self._sampler.open(run.row, run.params, ends=end, suppress=suppressed)
+            self._frames.open(run.row, run.params)
 
     def _prefill(self) -> list[tuple[str, _Run, Tensor]]:
         """Reads some rows of prompts; the last hidden states [1, hidden size] of those that are read to the end."""
@@ -202,62 +202,41 @@ class Talker:
             if run.prefill is None or run.row is None or run.read == len(run.prefill) or left <= 0:
                 continue
             rows = slice(run.read, run.read + left)
-            embeddings, positions = run.prefill.embeddings[None, rows], run.prefill.positions[:, None, rows]
-            hidden, _ = self._lm([self._sequences[run.row]], embeddings, positions)
-            left -= embeddings.shape[1]
-            run.read += embeddings.shape[1]
+            embeddings, positions = run.prefill.embeddings[rows], run.prefill.positions[:, rows]
+            hidden = self._frames.read(self._sequences[run.row], embeddings, positions)
+            left -= len(embeddings)
+            run.read += len(embeddings)
             if run.read == len(run.prefill):
-                out.append((generation, run, hidden[:, -1]))
+                out.append((generation, run, hidden))
         return out
 
-    @torch.inference_mode()
-    def _read_text(self, runs: Sequence[_Run]) -> Tensor:
-        """Every run reads its last frame and next token; the hidden states [runs, hidden size] of the next frame."""
+    def _next_frames(self, runs: Sequence[_Run]) -> Tensor:
+        """Every run reads its next token; the codes [runs, groups] of the frames that come with them."""
         config = self._model.config
         tokens = [run.next_token(config.tts_eos_token_id, config.tts_pad_token_id) for run in runs]
-        frames = torch.stack([run.frame for run in runs if run.frame is not None])
-        embeddings = frames + self._model.text[torch.tensor(tokens, device=self._model.device)]
-        sequences = [self._sequences[run.row] for run in runs if run.row is not None]
+        rows = [run.row for run in runs if run.row is not None]
+        sequences = [self._sequences[row] for row in rows]
         deltas = [run.prefill.delta for run in runs if run.prefill is not None]
-        at = [sequence.length + delta for sequence, delta in zip(sequences, deltas, strict=True)]
-        positions = torch.tensor(at, device=self._model.device).expand(3, -1)
-        hidden, _ = self._lm(sequences, embeddings[:, None], positions[..., None])
-        return hidden[:, 0]
+        positions = [sequence.length + delta for sequence, delta in zip(sequences, deltas, strict=True)]
+        return self._frames.next(rows, sequences, tokens, positions)
 
-    @torch.inference_mode()
-    def _speak(self, batch: Sequence[tuple[str, _Run]], hidden: Tensor) -> Outputs:
-        """The frames that `hidden` [batch, hidden size] is about."""
-        model = self._model
-        rows = [run.row for _, run in batch if run.row is not None]
-        first = self._sampler.pick(rows, model.head(hidden).float())
-        codes, embeddings = model.predictor(hidden, first, *self._noise(rows))
+    def _said(self, speaking: Sequence[tuple[str, _Run]], codes: Sequence[Tensor]) -> Outputs:
+        """What the frames `codes` of those that speak come to. Waits for the device."""
+        if not speaking:
+            return []
         out: list[tuple[str, StageMessage]] = []
-        for (generation, run), frame, embedding in zip(batch, codes.cpu().numpy(), embeddings, strict=True):
+        told = self._frames.told([run.row for _, run in speaking if run.row is not None], codes)
+        for (generation, run), frame in zip(speaking, told, strict=True):
             run.drawn += 1
-            if frame[0] == model.end or run.drawn >= (run.params.max_tokens or 1):
+            if frame[0] == self._model.end or run.drawn >= (run.params.max_tokens or 1):
                 out.append((generation, StageMessage(eos=True)))
                 self.abort(generation)
             else:
-                run.frame = embedding
                 out.append((generation, StageMessage(codes=frame[None].astype(np.int32))))
         return out
 
-    def _noise(self, rows: Sequence[int]) -> tuple[Tensor | None, Tensor | None]:
-        """What the code predictor draws the other codes with, and which rows draw; None when none does."""
-        generators = [self._sampler.generator(row) for row in rows]
-        if not any(generators):
-            return None, None
-        predictor, device = self._model.predictor, self._model.device
-        noise = torch.ones(len(rows), predictor.groups - 1, predictor.codebook, device=device)
-        for row, generator in enumerate(generators):
-            if generator is not None:
-                # One draw per group: `generate()` draws so, and a draw of all at once gives other numbers.
-                for group in range(predictor.groups - 1):
-                    noise[row, group].exponential_(generator=generator)
-        return noise, torch.tensor([generator is not None for generator in generators], device=device)
-
     def wait(self) -> float | None:
-        reading = any(run.ready or (run.row is not None and run.frame is None) for _, run in self._slots)
+        reading = any(run.ready or (run.row is not None and not run.drawn) for _, run in self._slots)
         due = reading or any(run.silent for _, run in self._slots) or self._next_to_start() is not None
         return 0.0 if due else None
 

@@ -19,7 +19,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
 )
 
 from omni.stages.qwen3_omni.checkpoint import Place
-from omni.stages.qwen3_omni.code_predictor import CodePredictor
+from omni.stages.qwen3_omni.code_predictor import CodePredictor, Predictor
 from omni.stages.qwen3_omni.handover import TalkerPrompt
 from omni.stages.qwen3_omni.weights import fuse_experts, read_weights
 
@@ -63,22 +63,29 @@ class TalkerModel:
         # Asked for when media of several kinds are placed, but missing in the talker's part of any checkpoint.
         talker.audio_config = thinker.audio_config
         architecture: Any = Qwen3OmniMoeTalkerForConditionalGeneration
-        with torch.device("meta"):
+        with torch.device(place.device if place.random else "meta"):
             model = architecture._from_config(
                 talker,
                 dtype=place.dtype,
                 attn_implementation=place.attention,
                 **({} if place.experts is None else {"experts_implementation": place.experts}),
             )
-        model.load_state_dict(fuse_experts(read_weights(checkpoint, "talker.")), assign=True)
-        model.model.rotary_emb = Qwen3OmniMoeTalkerRotaryEmbedding(talker.text_config)
-        model.code_predictor.model.rotary_emb = Qwen3OmniMoeRotaryEmbedding(talker.code_predictor_config)
+        if not place.random:
+            model.load_state_dict(fuse_experts(read_weights(checkpoint, "talker.")), assign=True)
+            model.model.rotary_emb = Qwen3OmniMoeTalkerRotaryEmbedding(talker.text_config)
+            model.code_predictor.model.rotary_emb = Qwen3OmniMoeRotaryEmbedding(talker.code_predictor_config)
         self._model: Any = model.to(place.device, place.dtype).eval().requires_grad_(False)
         self.lm: Any = self._model.model
         self.head: Any = self._model.codec_head
-        self.predictor = CodePredictor(self._model.code_predictor, self.lm.codec_embedding)
+        self.hidden: int = self.head.in_features
+        predictor = CodePredictor(self._model.code_predictor, self.lm.codec_embedding)
+        self.groups: int = predictor.groups
+        """Codes of a frame."""
+        self.codebook: int = predictor.codebook
+        """Entries of the codebooks of all codes but the first."""
+        self.predictor: Predictor = predictor
         self.device = torch.device(place.device)
-        self.text = self._text_table(place)
+        self.text = self._text_table(place, thinker)
         """Every token of the vocabulary as the talker reads it [vocabulary, hidden size]."""
         self._newline = _newline_id(checkpoint)
         self._media = [thinker.audio_token_id, thinker.image_token_id, thinker.video_token_id]
@@ -101,7 +108,9 @@ class TalkerModel:
         size: int = self.head.out_features
         return [code for code in range(size - _CONTROL_CODES, size) if code != self.end]
 
-    def _text_table(self, place: Place) -> Tensor:
+    def _text_table(self, place: Place, thinker: Any) -> Tensor:
+        if place.random:
+            return torch.randn(thinker.text_config.vocab_size, self.hidden, dtype=place.dtype, device=self.device)
         rows = read_weights(place.checkpoint, "thinker.model.embed_tokens.")["weight"]
         chunks = (rows[at : at + _TABLE_CHUNK].to(self.device, place.dtype) for at in range(0, len(rows), _TABLE_CHUNK))
         with torch.inference_mode():

@@ -19,7 +19,12 @@ def talker_prompt(prompt: Prompt, hidden: Tensor, figures: Figures, voice: str |
         hidden = hidden[torch.tensor(user[placeholder], device=hidden.device)]
     clips = [media for media in prompt.media if media.kind == "video"]
     images = [media.grid for media in prompt.media if media.kind == "image"]
-    sounds = [media.mel.shape[1] for media in prompt.media if media.mel is not None]
+    sounds: list[int] = []
+    for media in prompt.media:
+        if media.continues:
+            sounds[-1] += media.mel_frames
+        elif media.mel_frames:
+            sounds.append(media.mel_frames)
     return TalkerPrompt(
         user_ids=prompt.ids[user],
         hidden=hidden.cpu(),

@@ -258,6 +258,11 @@ class Thinker:
         try:
             self._memory.make_room(self._kv.blocks_for(kv.length + count) - len(kv.blocks))
             last, states = self._model.read(prompt, kv, count, run.features)
+        except OmniError as problem:
+            # Asked again, it goes on from what it has so far.
+            out.append((run.id, StageMessage(error=problem, eos=True)))
+            self._end(run)
+            return None
         except Exception:
             log.exception("a prompt could not be computed")
             out.append((run.id, StageMessage(error=StageFailed("The prompt could not be computed."), eos=True)))

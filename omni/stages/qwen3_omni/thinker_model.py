@@ -12,6 +12,7 @@ from omni.engine.attention import PAGED_BLOCK, available
 from omni.engine.graphs import Graphs
 from omni.engine.kv import BLOCK, KVPool, KVSequence
 from omni.engine.language import LanguageModel
+from omni.engine.transfer import upload
 from omni.stages.qwen3_omni.checkpoint import Figures, Place, load_thinker
 from omni.stages.qwen3_omni.encoders import Encoders, Features
 from omni.stages.qwen3_omni.prompt import Prompt
@@ -19,8 +20,8 @@ from omni.stages.qwen3_omni.prompt import Prompt
 
 class ThinkerModel:
     """Options: `kv_tokens` (32768) of keys and values that are held at most, in blocks of `kv_block` (16, with paged
-    attention 256); `encoder_cache_bytes` (256 MiB); `paged_attention` (where flash-attn can do it); `graphs` (on a
-    GPU), decode steps in few shapes and as CUDA graphs.
+    attention 256); `encoder_cache_bytes` (256 MiB); `paged_attention` (where flash-attn can do it); `graphs` (where
+    they can be captured), decode steps in few shapes and as CUDA graphs.
     """
 
     def __init__(self, options: Mapping[str, Any], place: Place, figures: Figures, model: Any = None) -> None:
@@ -30,15 +31,14 @@ class ThinkerModel:
         self.vocab, self.hidden = self._head.weight.shape
         self.device = self._head.weight.device
         self._figures = figures
-        on_device = self.device.type != "cpu"
         paged = bool(options.get("paged_attention", available(self.device, place.dtype)))
-        graphs = Graphs(self.device) if options.get("graphs", on_device) else None
+        graphs = Graphs(self.device) if options.get("graphs", place.capturable) else None
         # Graphs want the pool to stay where it is.
         self.kv = KVPool.of(
             decoder,
             int(options.get("kv_tokens", 32_768)),
             block=int(options.get("kv_block", PAGED_BLOCK if paged else BLOCK)),
-            reserve=on_device,
+            reserve=self.device.type != "cpu" or graphs is not None,
         )
         self._lm = LanguageModel(decoder, self.kv, capture=figures.accept_hidden_layer, paged=paged, graphs=graphs)
         self.encoders = Encoders(model, figures, int(options.get("encoder_cache_bytes", 256 << 20)))
@@ -59,19 +59,18 @@ class ThinkerModel:
         """
         start, end = kv.length, kv.length + count
         embeds, options = self.encoders(prompt, start, end, unfinished)
-        positions = torch.tensor(prompt.positions[:, None, start:end], device=self.device)
+        positions = upload(prompt.positions[:, None, start:end], self.device)
         hidden, captured = self._lm([kv], embeds, positions, **options)
         assert captured is not None
         places = prompt.media_mask(self._figures)[start:end].nonzero()[0]
-        return hidden[:, -1], captured[0, torch.tensor(places, device=self.device)]
+        return hidden[:, -1], captured[0, upload(places, self.device)]
 
     @torch.no_grad()
     def step(self, sequences: Sequence[KVSequence], tokens: Sequence[int], positions: Sequence[float]) -> Tensor:
         """Appends a token to each of `sequences`; the hidden states that tell the next ones [rows, hidden], which the
         next step may overwrite."""
-        embeds = self.encoders.embed(torch.tensor(tokens, device=self.device)[:, None])
-        places = torch.tensor(positions, device=self.device)[:, None].expand(3, -1, -1)
-        return self._lm.step(sequences, embeds, places)[:, -1]
+        embeds = self.encoders.embed(upload(tokens, self.device, torch.long))
+        return self._lm.step(sequences, embeds, upload(positions, self.device, torch.float32))
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -9,12 +9,18 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from omni.stages.qwen3_omni.quantised import dequantise, quantisation_of
+
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 
 
 def read_weights(directory: Path, prefix: str) -> dict[str, Tensor]:
-    """All tensors whose name starts with `prefix`, without it. Raises OSError when a file is missing."""
+    """All tensors whose name starts with `prefix`, without it; quantised ones as plain numbers.
+
+    Raises OSError when a file is missing, and ValueError for weights that are quantised in a way that can't be read.
+    """
+    found = quantisation_of(directory)
     index = directory / _INDEX
     files = {_SINGLE}
     if index.exists():
@@ -26,7 +32,7 @@ def read_weights(directory: Path, prefix: str) -> dict[str, Tensor]:
             for name in data.keys():  # noqa: SIM118 - it isn't a mapping
                 if name.startswith(prefix):
                     out[name.removeprefix(prefix)] = data.get_tensor(name)
-    return out
+    return out if found is None else dequantise(out, found)
 
 
 def fuse_experts(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from support.device import DEVICE
 
 import omni.stages.qwen3_omni  # noqa: F401  it makes transformers importable
 from omni.contract.job import Job, MediaPart, Message, Part, TextPart, VideoOptions
@@ -176,7 +177,7 @@ class Reference:
         loaded = Qwen3OmniMoeForConditionalGeneration.from_pretrained(
             checkpoint, dtype=torch.float32, attn_implementation="sdpa"
         )
-        self.model: Any = loaded.eval()
+        self.model: Any = loaded.to(DEVICE).eval()
         self.processor: Any = Qwen3OmniMoeProcessor.from_pretrained(checkpoint)
         self.eos = int(self.model.config.im_end_token_id)
         # Without it, images or clips together with sounds can't be spoken about.
@@ -217,7 +218,7 @@ class Reference:
     @torch.no_grad()
     def think(self, job: Job, *, eos: int | None = None, **options: Any) -> list[int]:
         """Generated ids. `options` are those of `generate`; a `seed` among them is set first."""
-        inputs = self.inputs(job)
+        inputs = _placed(self.inputs(job))
         _seed(options)
         options.setdefault("do_sample", False)
         out = self.model.thinker.generate(**inputs, eos_token_id=self.eos if eos is None else eos, **options)
@@ -228,16 +229,16 @@ class Reference:
         """Hidden states of the layer that the talker accepts, of the whole prompt [tokens, hidden size]."""
         layer = self.model.config.talker_config.accept_hidden_layer
         out = self.model.thinker.generate(
-            **self.inputs(job), max_new_tokens=1, do_sample=False, output_hidden_states=True,
+            **_placed(self.inputs(job)), max_new_tokens=1, do_sample=False, output_hidden_states=True,
             return_dict_in_generate=True, eos_token_id=self.eos,
         )  # fmt: skip
-        hidden: torch.Tensor = out.hidden_states[0][layer][0]
+        hidden: torch.Tensor = out.hidden_states[0][layer][0].cpu()
         return hidden
 
     @torch.no_grad()
     def speak(self, job: Job, *, eos: int | None = None, **options: Any) -> Spoken:
         """Text and speech. `options` are those of `generate` (`thinker_max_new_tokens`, `talker_do_sample`, ...)."""
-        inputs = self.inputs(job)
+        inputs = _placed(self.inputs(job))
         _seed(options)
         for name in ("thinker_do_sample", "talker_do_sample"):
             options.setdefault(name, False)
@@ -251,7 +252,7 @@ class Reference:
                 **options,
             )
         text = [int(token) for token in ids[0, inputs["input_ids"].shape[1] :]]
-        return Spoken(text, codes[0][0].T.numpy(), wav[0, 0])
+        return Spoken(text, codes[0][0].T.cpu().numpy(), wav[0, 0].cpu())
 
     @contextmanager
     def _recording(self) -> Iterator[list[torch.Tensor]]:
@@ -271,6 +272,10 @@ class Reference:
         """A token that greedy decoding meets for the first time half-way, to stand in as the end token."""
         fresh = [n for n in range(5, len(ids)) if ids[n] not in ids[:n]]
         return ids[fresh[len(fresh) // 2]] if fresh else ids[-1]
+
+
+def _placed(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.to(DEVICE) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
 
 
 def _seed(options: dict[str, Any]) -> None:
