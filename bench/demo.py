@@ -141,7 +141,7 @@ def main() -> None:
         for kind, contents in kinds.items():
             out[kind] = ask(port, (door, triton), contents)
             print(f"{kind}: " + "  ".join(f"{name}={value:.3g}" for name, value in out[kind].items()), flush=True)
-        out["memory_mb"] = memory(door) + memory(triton)
+        out["memory_mb"] = memory(psutil.Process(door).ppid())
     out["load_after"] = psutil.getloadavg()[0]
     print(
         "  ".join(

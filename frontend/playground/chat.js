@@ -36,6 +36,7 @@ export class Chat {
     onDrop(panel, (files) => this.attach(files));
     panel.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && this.attach([...clipboardData.files]));
     panel.addEventListener("keydown", (event) => event.key === "Escape" && this.stop());
+    for (const idea of panel.querySelectorAll("[data-idea]")) idea.addEventListener("click", () => this.suggest(idea.textContent));
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.running) this.stop();
@@ -69,7 +70,7 @@ export class Chat {
   showFiles() {
     this.shelf.replaceChildren(
       ...this.files.map((file) => {
-        const remove = h("button", { type: "button", textContent: "Remove", "aria-label": `Remove ${file.name}` });
+        const remove = h("button", { type: "button", textContent: "×", "aria-label": `Remove ${file.name}` });
         remove.addEventListener("click", () => {
           URL.revokeObjectURL(file.url);
           this.files = this.files.filter((one) => one !== file);
@@ -96,6 +97,11 @@ export class Chat {
     const voice = choices.voice && { voice: choices.voice };
     const audio = speaks && { modalities: ["text", "audio"], audio: { ...voice, format: "pcm16" } };
     return { model: document.getElementById("model").textContent, messages, ...audio, stream: true };
+  }
+
+  suggest(text) {
+    this.text.value = text;
+    if (!this.running) this.ask();
   }
 
   // -- the answer

@@ -54,8 +54,9 @@ class Bubble {
     this.words.textContent = text;
   }
 
+  /** Words that come after an interruption are still words, and the answer stays interrupted. */
   write(delta) {
-    this.element.dataset.state = "writing";
+    if (this.element.dataset.state === "waiting") this.element.dataset.state = "writing";
     this.words.append(delta);
   }
 

@@ -23,6 +23,7 @@ export class Talk {
     this.buttons.mute.addEventListener("click", () => this.mute(!this.muted));
     this.buttons.hush.addEventListener("click", () => this.hush());
     panel.addEventListener("keydown", (event) => event.key === "Escape" && this.hush());
+    for (const idea of panel.querySelectorAll("[data-idea]")) idea.addEventListener("click", () => this.write(idea.textContent));
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.write(this.form.text.value.trim());
@@ -252,13 +253,13 @@ export class Talk {
 
   meter(level) {
     const percent = Math.round(Math.min(1, level) * 100);
-    this.level.firstElementChild.style.transform = `scaleX(${percent / 100})`;
+    this.level.firstElementChild.style.clipPath = `inset(0 ${100 - percent}% 0 0)`;
     this.level.setAttribute("aria-valuenow", percent);
   }
 
   show(state = "") {
     const live = this.microphone !== null || this.starting;
-    this.buttons.start.textContent = live ? "Stop talking" : "Start talking";
+    this.buttons.start.lastElementChild.textContent = live ? "Stop talking" : "Start talking";
     this.buttons.start.classList.toggle("live", live);
     this.buttons.mute.disabled = this.microphone === null;
     this.buttons.mute.setAttribute("aria-pressed", this.muted);

@@ -6,8 +6,9 @@ import { choices } from "./choices.js";
 import { Notice, onDrop } from "./dom.js";
 import { Film } from "./film.js";
 import { Log } from "./log.js";
-import { fromBase64 } from "./pcm.js";
+import { fromBase64, toBase64 } from "./pcm.js";
 import { Timing } from "./timing.js";
+import { Track } from "./track.js";
 
 const WIDEST = 640; // pixels of a frame that is sent
 const UNANSWERED = 6; // frames that may be on their way before one is skipped
@@ -33,6 +34,7 @@ export class Watch {
     this.buttons.stop.addEventListener("click", () => this.stop());
     this.buttons.hush.addEventListener("click", () => this.hush());
     panel.addEventListener("keydown", (event) => event.key === "Escape" && this.hush());
+    for (const idea of panel.querySelectorAll("[data-idea]")) idea.addEventListener("click", () => this.ask(idea.textContent));
     picker.addEventListener("change", () => {
       this.open(picker.files);
       picker.value = "";
@@ -48,6 +50,7 @@ export class Watch {
   }
 
   reset() {
+    this.attempt = null; // what begins, or has begun
     this.socket = null;
     this.timers = [];
     this.sent = 0;
@@ -56,6 +59,7 @@ export class Watch {
     this.turns = new Map(); // by request: {bubble, timing}
     this.speaking = null; // the request that is heard
     this.silenced = new Set();
+    this.track = new Track(); // what is heard; a camera is only seen
   }
 
   // -- what is seen
@@ -68,21 +72,26 @@ export class Watch {
 
   async begin(source) {
     this.stop();
+    const attempt = (this.attempt = {});
     this.film.clear();
     this.show("connecting");
     try {
       await player.open();
       await source();
-      await this.session();
-      this.show("watching");
+      if (this.attempt === attempt) await this.session(attempt);
     } catch (problem) {
-      this.fail(problem.message);
+      if (this.attempt === attempt) this.fail(problem.message);
     }
   }
 
   async camera() {
     const video = { width: { ideal: 1280 }, height: { ideal: 720 }, facingMode: { ideal: "environment" } };
+    const { attempt } = this;
     const stream = await capture("camera", { video });
+    if (this.attempt !== attempt) {
+      for (const track of stream.getTracks()) track.stop();
+      return;
+    }
     stream.getVideoTracks()[0].addEventListener("ended", () => this.fail("The camera was taken away."));
     this.video.srcObject = stream;
     await this.video.play();
@@ -91,6 +100,10 @@ export class Watch {
   async file(file) {
     this.url = URL.createObjectURL(file);
     this.video.src = this.url;
+    const { attempt } = this;
+    const track = await Track.of(file);
+    if (this.attempt !== attempt) return;
+    this.track = track;
     try {
       await this.video.play();
     } catch {
@@ -98,8 +111,12 @@ export class Watch {
     }
   }
 
-  async session() {
+  async session(attempt) {
     const socket = await connect("v1/video/chat/stream");
+    if (this.attempt !== attempt) {
+      socket.close(1000);
+      return;
+    }
     this.notice.clear();
     this.socket = socket;
     socket.addEventListener("message", ({ data }) => this.socket === socket && this.receive(JSON.parse(data)));
@@ -115,6 +132,7 @@ export class Watch {
     this.timers = [setInterval(() => this.send({ type: "ping" }), PING_MS)];
     this.film.clear();
     this.next();
+    this.show("watching");
   }
 
   /** Sends what is seen now, again and again. */
@@ -183,6 +201,7 @@ export class Watch {
     this.form.reset();
     this.log.add("user", text);
     this.asked = { bubble: this.log.add("answer"), timing: new Timing() };
+    for (const pcm of this.track.take(this.video.currentTime)) this.send({ type: "audio.chunk", data: toBase64(pcm.buffer) });
     this.send({ type: "video.query", text });
   }
 
@@ -247,8 +266,11 @@ export class Watch {
     const live = this.socket !== null;
     this.view.dataset.empty = !this.video.srcObject && !this.url;
     this.view.classList.toggle("live", live);
-    this.buttons.camera.disabled = live;
-    this.buttons.stop.disabled = !live;
+    const { camera, stop } = this.buttons;
+    const held = [camera, stop].includes(document.activeElement);
+    camera.hidden = live;
+    stop.hidden = !live;
+    if (held) (live ? stop : camera).focus();
     this.buttons.hush.disabled = this.speaking === null;
     this.state.textContent = state;
   }

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import av
+import grpc
 import numpy as np
 import pytest
 import soxr
@@ -19,6 +20,7 @@ from support.launched import Launched
 
 need_demo()
 
+from omni.launch.liveness import answers
 from omni.stages.demo.code2wav import Head
 from omni.stages.demo.frames import unpack
 from omni.stages.demo.hearing import Hearing
@@ -141,6 +143,17 @@ def test_a_clip_is_seen(client: OpenAI) -> None:
 def test_streamed_text_is_the_text(client: OpenAI) -> None:
     question = text("Who wrote Hamlet?")
     assert speak(client, question)[0] == ask(client, question)
+
+
+def test_a_busy_server_is_a_healthy_one(demo: Launched, client: OpenAI) -> None:
+    """All places are taken for a minute or more, and yet the health check is answered at once."""
+    asked = [{"role": "user", "content": "Count to a thousand."}]
+    more: Any = {"max_tokens": 1500, "stream": True, "extra_body": {"ignore_eos": True}}
+    streams = [client.chat.completions.create(model=MODEL, messages=asked, **more) for _ in range(3)]
+    with grpc.insecure_channel(f"127.0.0.1:{demo.grpc_port}") as channel:
+        assert answers(channel, 45.0)
+    for stream in streams:
+        stream.close()
 
 
 def test_memory(demo: Launched) -> None:

@@ -23,9 +23,9 @@ from PIL import Image
 from support.browser import Browser, Page, chromium
 from support.front import front, serving, until
 from support.launched import Launched
-from support.speech import speak
 from websockets.asyncio.client import connect
 
+from bench.voice import speak
 from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE
 from omni.stages.dummy.frames import Unreadable
 from omni.stages.dummy.tones import decode
@@ -75,7 +75,7 @@ LONG = " ".join(f"word{n}" for n in range(200))
 
 @pytest.fixture(scope="module")
 def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """mic.wav: a question after four seconds. camera.y4m: a scene per second. photo.png and clip.webm."""
+    """mic.wav: a question after four seconds. camera.y4m: a scene per second. photo.png; clip.webm, with sound."""
     folder = tmp_path_factory.mktemp("media")
     quiet = b"\0\0" * SAMPLE_RATE
     with wave.open(str(folder / "mic.wav"), "wb") as mic:
@@ -90,6 +90,13 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with av.open(str(folder / "clip.webm"), "w") as clip:
         stream = clip.add_stream("libvpx", rate=10)
         stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        sound = clip.add_stream("libopus", rate=48_000, layout="mono")
+        tone = np.sin(2 * np.pi * 440 / 48_000 * np.arange(3 * 48_000, dtype=np.float32)) / 2
+        heard = av.AudioFrame.from_ndarray(tone[None], format="flt", layout="mono")
+        heard.sample_rate = 48_000
+        for piece in av.AudioResampler("flt", "mono", 48_000, 960).resample(heard):
+            clip.mux(sound.encode(piece))
+        clip.mux(sound.encode(None))
         for n in range(30):
             clip.mux(stream.encode(av.VideoFrame.from_ndarray(np.stack([scenes[n // 10]] * 3, -1), "rgb24")))
         clip.mux(stream.encode(None))
@@ -224,7 +231,13 @@ def test_watch_the_camera_and_a_file(server: Launched, page: Page, media: Path, 
     page.drop(400, 300, [media / "clip.webm"])
     page.until(f"{marked.format('kept')} === 3")
     page.until("document.querySelector('#watch .state').textContent.includes('over')")
+    write(page, "watch", "What is this?")
+    answers = "document.querySelectorAll('#watch .bubble.answer')"
+    page.until(f"{answers}[1]?.dataset.state === 'done'")
     page.screenshot(tmp_path / "watch-file.png")
+    (sound,) = told(page, "audio.chunk")
+    assert sound["data"] == pytest.approx(3 * 16_000 * 2 * 4 / 3, rel=0.02)
+    assert "audio " in str(page.evaluate(f"{answers}[1].innerText"))
     assert page.complaints == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -9,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from omni.contract.names import CODE2WAV as STAGE
+from omni.contract.names import SAMPLE_RATE
 from omni.contract.params import Settings
 from omni.contract.stage import Outputs, Stage, StageConfig
 from omni.contract.tensors import StageMessage
-from omni.stages.demo.frames import GROUPS, NUMBERS, Codes, Frames, unpack
+from omni.stages.chunk_ramp import ChunkRamp
+from omni.stages.demo.frames import GROUPS, HOP, NUMBERS, Codes, Frames, unpack
 from omni.stages.demo.models import CODE2WAV, session
 from omni.stages.demo.vocoder import Spectrum, Vocoder
 from omni.stages.slots import Slots
@@ -44,37 +48,38 @@ class Head:
 
 @dataclass(slots=True)
 class _Run:
-    most: int
-    """Frames of a chunk when the ramp is up."""
-    ramp: int
-    """Frames of the next chunk; it doubles up to `most`."""
+    ramp: ChunkRamp
     vocoder: Vocoder
     codes: Codes = field(default_factory=lambda: np.empty((0, GROUPS), np.int32))
     ended: bool = False
-    begun: bool = False
 
-    @property
-    def ready(self) -> bool:
-        return self.ended or bool(len(self.codes))
+    def due(self, now: float) -> float | None:
+        """When there is something to do; None when that is for the talker to say."""
+        if self.ended or self.ramp.frames(len(self.codes), self.ended, now):
+            return now
+        return self.ramp.due(len(self.codes))
 
-    def take(self) -> Codes:
-        """The frames of the next chunk: fewer than it may have when there are no more, since a clause comes at once."""
-        count = min(self.ramp, self.most)
+    def take(self, now: float) -> Codes:
+        """The frames of the chunk that is due."""
+        count = self.ramp.frames(len(self.codes), self.ended, now)
         chunk, self.codes = self.codes[:count], self.codes[count:]
-        self.ramp *= 2
-        self.begun = True
+        self.ramp.sent(count, count * HOP / SAMPLE_RATE, now)
         return chunk
 
 
 class Code2wav:
-    """Options: `first_chunk_frames` (16), `max_chunk_frames` (80), `max_generations` (64) at once, `max_queue` (64)
-    that wait. A step makes one chunk: first chunks go first, then who has waited longest.
+    """Options: `first_chunk_frames` (16), `max_chunk_frames` (80), `ramp_margin_ms` (200) of speech that a player
+    should still have when the next chunk is begun, `max_generations` (64) at once, `max_queue` (64) that wait.
+
+    A step makes one chunk: first chunks go first, then who has waited longest.
     """
 
-    def __init__(self, config: StageConfig) -> None:
+    def __init__(self, config: StageConfig, clock: Callable[[], float] = time.monotonic) -> None:
         options = config.options
+        self._clock = clock
         self._first = int(options.get("first_chunk_frames", 16))
         self._most = int(options.get("max_chunk_frames", 80))
+        self._margin = float(options.get("ramp_margin_ms", 200)) / 1000
         self._slots: Slots[_Run] = Slots(int(options.get("max_generations", 64)), int(options.get("max_queue", 64)))
         self._head = Head()
         # A first run allocates, and would make the first client wait.
@@ -88,7 +93,7 @@ class Code2wav:
 
     def open(self, generation: str, settings: Settings) -> None:
         most = settings.knob(STAGE, "max_chunk_frames", self._most)
-        self._slots.add(generation, _Run(most, self._first, Vocoder(self._head)))
+        self._slots.add(generation, _Run(ChunkRamp(most, self._margin, full=self._first), Vocoder(self._head)))
 
     def push(self, generation: str, message: StageMessage) -> None:
         run = self._slots.get(generation)
@@ -107,11 +112,12 @@ class Code2wav:
         self._slots.remove(generation)
 
     def step(self) -> Outputs:
-        ready = [(generation, run) for generation, run in self._slots if run.ready]
-        if not ready:
+        now = self._clock()
+        due = [(generation, run) for generation, run in self._slots if (at := run.due(now)) is not None and at <= now]
+        if not due:
             return []
-        generation, run = min(ready, key=lambda one: one[1].begun)
-        codes = run.take()
+        generation, run = min(due, key=lambda one: one[1].ramp.plays_until is not None)
+        codes = run.take(now)
         ended = run.ended and not len(run.codes)
         wave = run.vocoder.feed(unpack(codes), ended)
         if ended:
@@ -123,7 +129,9 @@ class Code2wav:
         return [] if message.empty else [(generation, message)]
 
     def wait(self) -> float | None:
-        return 0.0 if any(run.ready for _, run in self._slots) else None
+        now = self._clock()
+        due = [at for _, run in self._slots if (at := run.due(now)) is not None]
+        return max(0.0, min(due) - now) if due else None
 
     def close(self) -> None:
         self._slots.clear()

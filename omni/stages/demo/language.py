@@ -6,11 +6,14 @@ longest beginning with it, so a next turn costs only what is new in it.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from omni.contract.errors import ContextExceeded, OmniError, StageFailed
 from omni.contract.names import THINKER
@@ -39,6 +42,8 @@ class Piece:
 
     text: str
     logprobs: tuple[Mapping[str, Any], ...] = ()
+    ids: tuple[int, ...] = ()
+    """The tokens, where log probabilities were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +75,57 @@ class Language:
         params.cache_ram_mib = _CACHE_MIB
         params.n_gpu_layers = 0
         params.verbosity = 0
-        # It opens a port on the loopback interface that nobody is to use.
-        params.api_keys = [secrets.token_hex(32)]
+        # It opens a port on the loopback interface that nobody else is to use.
+        key = secrets.token_hex(32)
+        params.api_keys = [key]
         params.n_threads_http = 1
         params.ui = False
-        self._server = xllamacpp.Server(params)
-        with ThreadPoolExecutor(slots) as pool:
-            list(pool.map(self._warm_up, range(slots)))
+        with TemporaryDirectory(prefix="omni-") as folder:
+            params.slot_save_path = f"{folder}/"
+            self._server = xllamacpp.Server(params)
+            self._warm_up(slots, key)
 
     def generate(self, prompt: str, params: SamplingParams, listener: Listener) -> None:
         """Runs a generation to its end; `params` are complete. `max_tokens` 0 only reads the prompt.
 
         The listener hears `Begun`, pieces, and `Ended` or an `OmniError`; neither when it stopped the generation.
+        llama.cpp knows no `min_tokens`: that many are generated without an end, and the rest goes on from them.
         """
+        least, most = params.min_tokens or 0, params.max_tokens or 0
+        if params.ignore_eos or not 0 < least < most:
+            self._complete(prompt, replace(params, ignore_eos=params.ignore_eos or least > 0), listener)
+            return
+        ids: list[int] = []
+        reached = False
+
+        def begin(news: News) -> bool:
+            nonlocal reached
+            match news:
+                case Ended():
+                    reached = True
+                    return True
+                case Piece():
+                    ids.extend(news.ids)
+                    return listener(news if params.logprobs is not None else Piece(news.text))
+                case _:
+                    return listener(news)
+
+        def go_on(news: News) -> bool:
+            match news:
+                case Begun():
+                    return True
+                case Ended():
+                    return listener(Ended(least + news.tokens, news.full))
+                case _:
+                    return listener(news)
+
+        opening = replace(params, max_tokens=least, ignore_eos=True, logprobs=params.logprobs or 1)
+        self._complete(prompt, opening, begin)
+        if reached:
+            self._complete([prompt, *ids], replace(params, max_tokens=most - least), go_on)
+
+    def _complete(self, prompt: str | list[str | int], params: SamplingParams, listener: Listener) -> None:
+        """One of llama.cpp's generations. `prompt` is text, tokens or both behind each other."""
 
         def hear(response: Any) -> bool:
             # llama.cpp generates a token also when it is asked for none.
@@ -91,9 +134,21 @@ class Language:
 
         self._server.handle_completions({"prompt": prompt, **_body(params)}, hear)
 
-    def _warm_up(self, _slot: int) -> None:
-        """Reads the examples into a slot."""
-        self.generate(PREFIX, SamplingParams(), lambda _: True)
+    def _warm_up(self, slots: int, key: str) -> None:
+        """Reads the examples into one slot, and copies their state to the others, which takes no time.
+
+        Only llama.cpp's own HTTP can copy. Raises `StageFailed`.
+        """
+        self._server.handle_completions({"prompt": PREFIX, "id_slot": 0, "n_predict": 0}, lambda _: False)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        connection = HTTPConnection(urlsplit(self._server.listening_address).netloc, timeout=30)
+        for slot in range(slots):
+            action = "restore" if slot else "save"
+            connection.request("POST", f"/slots/{slot}?action={action}", json.dumps({"filename": "examples"}), headers)
+            answer = json.loads(connection.getresponse().read())
+            if not answer.get("n_restored" if slot else "n_saved"):
+                raise StageFailed("The model's state could not be copied.", stage=THINKER)
+        connection.close()
 
 
 def _body(params: SamplingParams) -> dict[str, Any]:
@@ -126,9 +181,9 @@ def _news(response: Mapping[str, Any]) -> list[News]:
     progress = response.get("prompt_progress")
     if progress is not None and progress["processed"] == progress["cache"]:
         out.append(Begun(progress["total"], progress["cache"]))
-    logprobs = tuple(_logprob(one) for one in (choice.get("logprobs") or {}).get("content", ()))
-    if choice["text"] or logprobs:
-        out.append(Piece(choice["text"], logprobs))
+    tokens = (choice.get("logprobs") or {}).get("content", ())
+    if choice["text"] or tokens:
+        out.append(Piece(choice["text"], tuple(map(_logprob, tokens)), tuple(one["id"] for one in tokens)))
     if choice["finish_reason"] is not None:
         out.append(Ended(response["usage"]["completion_tokens"], choice["finish_reason"] == "length"))
     return out

@@ -13,6 +13,7 @@ _BUILT: Final = Path(sys.prefix) / "share" / "omni" / "demo"
 TALKER: Final = _BUILT / "talker.onnx"
 CODE2WAV: Final = _BUILT / "code2wav.onnx"
 CLASSIFIER: Final = _BUILT / "classifier.onnx"
+FACES: Final = _BUILT / "faces.onnx"
 
 
 class ModelsMissing(ImportError):

@@ -1,4 +1,5 @@
-"""What a picture shows: the classes of ImageNet that a small classifier is sure of, by the kinds of things they are."""
+"""What a picture shows: people, and the classes of ImageNet that a small classifier is sure of, by the kinds of things
+that they are."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from omni.stages.demo.models import CLASSIFIER, session
+from omni.stages.demo.people import People
 
 _SIZE: Final = (224, 224)
 _MEAN: Final = 127.0
@@ -24,29 +26,37 @@ _MOST: Final = 3
 
 
 class Seeing:
-    """The classifier. One call at a time."""
+    """The classifier and the detector. One call at a time."""
 
     def __init__(self) -> None:
         self._classifier = session(CLASSIFIER)
         classes = self._classifier.get_modelmeta().custom_metadata_map["classes"].split("\n")
         self._names = [line.partition("|")[0] for line in classes]
         self._kinds = [line.rpartition("|")[2] for line in classes]
+        self._people = People()
 
     def things(self, pixels: npt.NDArray[np.uint8]) -> list[str]:
-        """Names of what is in RGB uint8 [height, width, 3], the surest first, never none."""
+        """Names of what is in RGB uint8 [height, width, 3], people first, then the surest, never none."""
         (probabilities,) = self._classifier.run(None, {"x": _views(pixels)})
-        return name(probabilities.mean(axis=0), self._names, self._kinds)
+        people = self._people.count(pixels)
+        shown = ["group of people" if people > 1 else "person"] if people else []
+        return [*shown, *name(probabilities.mean(axis=0), self._names, self._kinds, least=1 - len(shown))]
 
 
-def name(probabilities: npt.NDArray[np.float32], names: Sequence[str], kinds: Sequence[str]) -> list[str]:
-    """What to call the things behind float [classes]: a kind, or its likeliest class when that stands out."""
+def name(
+    probabilities: npt.NDArray[np.float32], names: Sequence[str], kinds: Sequence[str], least: int = 1
+) -> list[str]:
+    """What to call the things behind float [classes]: a kind, or its likeliest class when that stands out.
+
+    When none is sure, the `least` likeliest.
+    """
     members: dict[str, list[int]] = defaultdict(list)
     for at, kind in enumerate(kinds):
         members[kind].append(at)
     weights = {kind: float(probabilities[at].sum()) for kind, at in members.items()}
     ranked = sorted(weights, key=lambda kind: -weights[kind])
     out = []
-    for kind in [one for one in ranked[:_MOST] if weights[one] >= _SURE] or ranked[:1]:
+    for kind in [one for one in ranked[:_MOST] if weights[one] >= _SURE] or ranked[:least]:
         best = max(members[kind], key=lambda at: float(probabilities[at]))
         out.append(names[best] if probabilities[best] >= _EXACT * weights[kind] else kind)
     return out

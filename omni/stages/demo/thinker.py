@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from omni.contract.chunk import FinishReason, TextDelta, Usage
-from omni.contract.errors import ContextExceeded, NotSupported, OmniError, StageFailed
+from omni.contract.errors import ContextExceeded, OmniError, StageFailed
 from omni.contract.handover import Handover
+from omni.contract.job import PROBE_PRIORITY
 from omni.contract.names import TALKER, THINKER
 from omni.contract.params import THINKER_DEFAULTS, SamplingParams, Settings
 from omni.contract.stage import Outputs, Stage, StageConfig
@@ -44,9 +45,7 @@ class _Run:
 
 class Thinker:
     """Options: `max_generations` (3) at once, `max_queue` (64) that wait, `context_length` (2048), `sampling` that
-    stands in for what a request leaves open.
-
-    `min_tokens` isn't supported: llama.cpp has no such thing.
+    stands in for what a request leaves open. A probe of whether the server lives has a place of its own.
     """
 
     def __init__(self, config: StageConfig) -> None:
@@ -56,8 +55,8 @@ class Thinker:
         self._defaults = SamplingParams.from_json(options.get("sampling", {})).over(THINKER_DEFAULTS)
         most = int(options.get("max_generations", 3))
         self._slots: Slots[_Run] = Slots(most, int(options.get("max_queue", 64)), lambda run: run.priority)
-        self._language = Language(most, self._context_length)
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="thinker")
+        self._language = Language(most + 1, self._context_length)
+        self._pool = ThreadPoolExecutor(most + 1, thread_name_prefix="thinker")
         self._news: deque[tuple[str, _Run, News]] = deque()
         """What the model's threads leave for `step`."""
 
@@ -67,8 +66,6 @@ class Thinker:
 
     def open(self, generation: str, settings: Settings) -> None:
         params = settings.sampling_of(THINKER, self._defaults)
-        if params.min_tokens:
-            raise NotSupported("This deployment doesn't support min_tokens.", param="min_tokens")
         self._slots.add(generation, _Run(settings, params, StopStrings(params.stop or ())))
 
     def push(self, generation: str, message: StageMessage) -> None:
@@ -76,6 +73,8 @@ class Thinker:
             meta = message.handover.meta
             run.prompt, run.answer = str(meta["prompt"]), meta.get("answer")
             run.priority = int(meta.get("priority", 0))
+            if run.priority >= PROBE_PRIORITY:
+                self._slots.hurry(generation)
 
     def abort(self, generation: str) -> None:
         if (run := self._slots.remove(generation)) is not None:
@@ -138,7 +137,7 @@ class Thinker:
                 return self._begun(run, news)
             case Piece():
                 run.tokens += 1
-                text = run.stops.feed(news.text)
+                text = run.stops.feed(news.text, armed=run.tokens >= (run.params.min_tokens or 0))
                 if run.stops.found:
                     return self._end(run, TextDelta(text, 1, "stop", logprobs=news.logprobs))
                 return StageMessage(text=TextDelta(text, 1, logprobs=news.logprobs))

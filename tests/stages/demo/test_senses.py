@@ -3,11 +3,13 @@
 # ruff: noqa: E402  (what needs the models is imported after asking for them)
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.demo import need_demo, packaged, photograph, wav, word_errors
 
 from omni.contract.errors import InvalidMedia, InvalidRequest, MediaMissing, Overloaded
@@ -20,7 +22,9 @@ need_demo()
 
 from omni.stages.demo import prompt
 from omni.stages.demo.hearing import pieces
+from omni.stages.demo.people import distinct
 from omni.stages.demo.preprocess import changes
+from omni.stages.demo.seeing import Seeing, name
 
 pytestmark = pytest.mark.process
 BECKETT = "Ever tried. Ever failed. No matter. Try again. Fail again. Fail better."
@@ -93,6 +97,31 @@ def test_the_main_thing_of_a_picture_is_named(
     assert text.startswith("user\nThe picture shows ")
     assert thing in text
     assert text.endswith(". What is it?")
+
+
+def test_people_are_found_by_their_faces() -> None:
+    face = Image.open(io.BytesIO(photograph("astronaut.png"))).convert("RGB").crop((120, 0, 320, 200))
+    several = Image.new("RGB", (400, 200))
+    several.paste(face, (0, 0))
+    several.paste(face, (200, 0))
+    seeing = Seeing()
+    shown = {"alone": face, "several": several, "cat": Image.open(io.BytesIO(photograph("chelsea.png"))).convert("RGB")}
+    things = {name: seeing.things(np.asarray(picture)) for name, picture in shown.items()}
+    assert things["alone"][0] == "person"
+    assert things["several"][0] == "group of people"
+    assert "person" not in things["cat"]
+
+
+def test_boxes_around_one_thing_count_once() -> None:
+    boxes = np.array([[0, 0, 2, 2], [0, 0, 2, 1.8], [5, 5, 7, 7], [1.9, 1.9, 4, 4]], np.float32)
+    assert distinct(boxes, np.array([1, 2, 3, 4], np.float32)) == 3
+    assert distinct(boxes[:0], np.empty(0, np.float32)) == 0
+
+
+def test_what_is_not_sure_is_named_only_if_nothing_else_is() -> None:
+    chances = np.array([0.1, 0.15, 0.05], np.float32)
+    assert name(chances, "abc", "xyz") == ["b"]
+    assert name(chances, "abc", "xyz", least=0) == []
 
 
 def test_a_picture_without_a_question_gets_one(drive: Drive, job: Callable[..., StageMessage]) -> None:
