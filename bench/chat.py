@@ -102,10 +102,12 @@ def against_the_floor(quick: bool) -> list[dict[str, Any]]:
     rows = []
     rounds = 3 if quick else ROUNDS
     with processes.front_door() as (door_port, door), processes.floor() as (floor_port, floor):
-        for speech in (False, True):
+        for events, request in (
+            ("text", sse.body(1500, speech=False, interval_ms=0)),
+            ("sound", sse.body(1, speech=True, interval_ms=0, frames=800)),
+            ("text and sound", sse.body(400, speech=True, interval_ms=0)),
+        ):
             for concurrency in CONCURRENCIES:
-                tokens = 400 if speech else 1500
-                request = sse.body(tokens, speech=speech, interval_ms=0)
                 cost = partial(cost_per_event, request=request, concurrency=concurrency)
                 cost(door_port, door), cost(floor_port, floor)
                 ours, theirs = [], []
@@ -113,7 +115,7 @@ def against_the_floor(quick: bool) -> list[dict[str, Any]]:
                     ours.append(cost(door_port, door))
                     theirs.append(cost(floor_port, floor))
                 row = {
-                    "speech": speech,
+                    "events": events,
                     "concurrency": concurrency,
                     "front_door_us_per_event": statistics.median(ours),
                     "floor_us_per_event": statistics.median(theirs),

@@ -33,11 +33,13 @@ async def _body(receive: Any) -> bytes:
 
 
 async def chat(receive: Any, send: Any) -> None:
-    """A streamed chat completion of `max_tokens` words, each with 80 ms of sound when speech is asked."""
+    """A streamed chat completion of `max_tokens` words, each with 80 ms of sound when speech is asked, and then so many
+    more that the talker's `max_tokens` are said."""
     request = orjson.loads(await _body(receive))
     words = request["messages"][-1]["content"].split()
     pause = request.get("stage_params", {}).get("thinker", {}).get("token_interval_ms", 0) / 1000
     speech = "audio" in request.get("modalities", ())
+    sounds = request.get("stage_sampling", {}).get("talker", {}).get("max_tokens", 0) if speech else 0
     head = (
         f'data: {{"id":"chatcmpl-1","object":"chat.completion.chunk","created":{int(time.time())},'
         f'"model":"{request["model"]}","choices":[{{"index":0,"delta":'
@@ -56,6 +58,9 @@ async def chat(receive: Any, send: Any) -> None:
         if speech:
             await asyncio.sleep(0)
             await say(b'{"audio":{"id":"a","data":"' + pybase64.b64encode(WAV) + b'"}}')
+    for _ in range(sounds - request["max_tokens"]):
+        await asyncio.sleep(0)
+        await say(b'{"audio":{"id":"a","data":"' + pybase64.b64encode(WAV) + b'"}}')
     last = head + b'{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     await send({"type": "http.response.body", "body": last, "more_body": False})
 

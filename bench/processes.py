@@ -84,6 +84,25 @@ def omni(profile: str = "dummy", *options: str) -> Iterator[tuple[int, int, int]
 
 
 @contextlib.contextmanager
+def triton(profile: str = "dummy") -> Iterator[str]:
+    """Triton with its stages, without a front door: the address of its gRPC service."""
+    grpc_port, http_port = free_port(), free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "omni.launch",
+        "triton",
+        "--profile",
+        profile,
+        "--triton-grpc-port",
+        str(grpc_port),
+    ]
+    command += ["--triton-http-port", str(http_port), "--triton-metrics-port", str(free_port())]
+    with server(command, http_port, "/v2/health/ready", limit=300.0):
+        yield f"127.0.0.1:{grpc_port}"
+
+
+@contextlib.contextmanager
 def front_door() -> Iterator[tuple[int, int]]:
     """The front door alone, on its scripted engine: `(port, process id)`."""
     port = free_port()

@@ -54,9 +54,16 @@ async def ask(host: str, port: int, body: bytes) -> Stream:
 
 
 def body(
-    tokens: int, *, speech: bool, interval_ms: float, stage: dict[str, Any] | None = None, model: str = "qwen3-omni"
+    tokens: int,
+    *,
+    speech: bool,
+    interval_ms: float,
+    frames: int | None = None,
+    stage: dict[str, Any] | None = None,
+    model: str = "qwen3-omni",
 ) -> bytes:
-    """A request for exactly `tokens` words, one every `interval_ms`; `stage` has further stage parameters."""
+    """A request for exactly `tokens` words, one every `interval_ms`, of the scripted engine also for exactly `frames`
+    pieces of sound; `stage` has further stage parameters."""
     request: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "tell me a story of one hundred and twenty words please"}],
@@ -68,6 +75,8 @@ def body(
     }
     if speech:
         request["audio"] = {"voice": "Ethan", "format": "wav"}
+    if frames is not None:
+        request["stage_sampling"] = {"talker": {"max_tokens": frames, "ignore_eos": True}}
     return json.dumps(request).encode()
 
 

@@ -1,7 +1,8 @@
 """Large uploads: `python -m bench.upload`.
 
 For an image of 10 MB and a video of 50 MB as data URLs: the longest single step of the front door's event loop, in CPU
-time of its thread so that a busy machine doesn't count, and how much memory the upload took at its peak.
+time of its thread so that a busy machine doesn't count, and how much memory the upload took at its peak. First with the
+scripted engine, then with Triton behind the front door, which adds the way over gRPC.
 """
 
 from __future__ import annotations
@@ -13,21 +14,30 @@ import http.client
 import io
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, nullcontext
+from pathlib import Path
 from typing import Any
 
-import psutil
+import av
+import numpy as np
 import uvicorn
 from PIL import Image
 
-from frontend.app import create_app
+from bench import processes
+from frontend.app import create_app, make_engine
 from frontend.drain import Server
+from frontend.engine.base import Engine
 from frontend.engine.fake import FakeEngine
+from frontend.media import vad
 from frontend.settings import Settings
+from omni.contract.chunk import Chunk
+from omni.contract.job import Job
+from omni.profile import load_profile
 
 MB = 1_000_000
 ROUNDS = 3
@@ -36,13 +46,20 @@ ROUNDS = 3
 class Steps:
     """Watches an event loop, once a first small request has passed: what loads late has been loaded then."""
 
-    def __init__(self, engine: FakeEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.longest = 0.0
         """CPU seconds of the loop's thread between two of its turns."""
         self.before = 0
         """Bytes of memory in use at the beginning."""
-        self._engine = engine
+        self._generate, engine.generate = engine.generate, self._watched  # type: ignore[method-assign]
         self._warm = False
+
+    async def _watched(self, job: Job) -> AsyncGenerator[Chunk, None]:
+        async with aclosing(self._generate(job)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        if not self._warm:
+            self._warm, self.before = True, memory("VmRSS")
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,17 +70,24 @@ class Steps:
         now = time.thread_time()
         if self._warm:
             self.longest = max(self.longest, now - self._last)
-        elif self._engine.runs and self._engine.runs[0].outcome == "completed":
-            self._warm = True
-            self.before = psutil.Process().memory_info().rss
         self._last = now
         self._loop.call_later(0.0005, self._tick)
 
 
-def serve() -> None:
-    """The front door on its scripted engine; prints its port, and on SIGTERM what was seen."""
-    engine = FakeEngine()
-    app = create_app(Settings(engine="fake", warmup=False), engine)
+def memory(name: str) -> int:
+    """Bytes: `VmRSS` in use, `VmHWM` at the peak. A process's own, unlike the peak that getrusage inherits by fork."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
+
+
+def serve(triton: str | None) -> None:
+    """The front door on the engine at `triton`, or its scripted one; prints its port, and on SIGTERM what was seen."""
+    settings = Settings(engine="fake", warmup=False, triton_url=(triton or "localhost:1",))
+    engine: Engine = FakeEngine()
+    if triton is not None:
+        engine = make_engine(settings.model_copy(update={"engine": "triton"}), load_profile("dummy"))
+    app = create_app(settings, engine)
+    vad.model()  # which the front door loads beside its first requests, and which is no part of theirs
     config = uvicorn.Config(app, host="127.0.0.1", port=0, loop="uvloop", http="httptools", log_level="error")
     steps = Steps(engine)
 
@@ -73,8 +97,8 @@ def serve() -> None:
 
     server = Server(config, app, on_started=ready)
     server.run()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"longest_step_ms": steps.longest * 1e3, "memory_bytes": peak - steps.before}), flush=True)
+    seen = {"longest_step_ms": steps.longest * 1e3, "memory_bytes": memory("VmHWM") - steps.before}
+    print(json.dumps(seen), flush=True)
 
 
 def image(size: int) -> bytes:
@@ -86,13 +110,20 @@ def image(size: int) -> bytes:
 
 
 def video(size: int) -> bytes:
-    """What the front door takes for an MP4 of `size` bytes."""
-    return b"\0\0\0\x18ftypisom\0\0\0\0isommp42" + os.urandom(size)
+    """An MP4 of one second, with noise of `size` bytes in a box that says nothing."""
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as file:
+        stream: Any = file.add_stream("mpeg4", rate=5, width=64, height=64, pix_fmt="yuv420p")
+        for _ in range(5):
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), "rgb24")))
+        file.mux(stream.encode(None))
+    return out.getvalue() + (8 + size).to_bytes(4, "big") + b"free" + os.urandom(size)
 
 
-def upload(kind: str, small: bytes, data: bytes) -> dict[str, Any]:
-    """One upload to a server of its own, after a small one."""
-    with subprocess.Popen([sys.executable, "-m", "bench.upload", "--serve"], stdout=subprocess.PIPE) as process:
+def upload(kind: str, small: bytes, data: bytes, triton: str | None = None) -> dict[str, Any]:
+    """One upload to a front door of its own, after a small one."""
+    command = [sys.executable, "-m", "bench.upload", "--serve", *(("--triton", triton) if triton else ())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         connection = http.client.HTTPConnection("127.0.0.1", int(process.stdout.readline()), timeout=120)
         for one in (small, data):
@@ -112,15 +143,23 @@ def upload(kind: str, small: bytes, data: bytes) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    if parser.parse_args().serve:
-        serve()
+    parser.add_argument("--triton", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.triton)
         return
-    for kind, made, size in (("images", image, 10 * MB), ("videos", video, 50 * MB)):
-        data = made(size)
-        rounds = [upload(kind, made(300_000), data) for _ in range(ROUNDS)]
-        step = statistics.median(one["longest_step_ms"] for one in rounds)
-        memory = statistics.median(one["memory_bytes"] for one in rounds) / len(data)
-        print(f"{kind}: {len(data) / MB:.0f} MB  longest step {step:.1f} ms  memory {memory:.2f} times the size")
+    for engine in ("scripted", "triton"):
+        with processes.triton() if engine == "triton" else nullcontext() as triton:
+            for kind, made, size in (("images", image, 10 * MB), ("videos", video, 50 * MB)):
+                data = made(size)
+                rounds = [upload(kind, made(300_000), data, triton) for _ in range(ROUNDS)]
+                step = statistics.median(one["longest_step_ms"] for one in rounds)
+                memory = [one["memory_bytes"] / len(data) for one in rounds]
+                print(
+                    f"{engine}, {kind}: {len(data) / MB:.0f} MB  longest step {step:.1f} ms  "
+                    f"memory {min(memory):.2f} to {max(memory):.2f} times the size",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,12 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def _some(value: Any) -> Any:
+    """None for nothing: an empty path would be the folder that the server happens to run in."""
+    return value if value != "" else None
+
+
+Folder = Annotated[Path | None, BeforeValidator(_some)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -106,6 +112,10 @@ class Settings(BaseSettings):
     """Most WebSocket sessions at a time; the next one is refused."""
     max_body_bytes: Bytes = ByteSize(256 * MIB)
     """Largest body of an HTTP request, bytes."""
+    max_json_bytes: Bytes = ByteSize(2 * MIB)
+    """Most bytes of a JSON body besides its media and long texts."""
+    max_message_parts: Count = 4096
+    """Most messages and content parts of a request, together."""
     max_head_bytes: Bytes = ByteSize(64 * 1024)
     """Largest head of an HTTP request: its line and headers, bytes."""
     max_media_bytes: Bytes = ByteSize(1024 * MIB)
@@ -132,7 +142,7 @@ class Settings(BaseSettings):
     """Most redirects of one URL."""
     media_fetches: Count = 32
     """Most URLs that are fetched at a time, over all requests; others wait for their turn."""
-    media_folder: Path | None = None
+    media_folder: Folder = None
     """Folder from which requests may name local files; none by default."""
     max_speech_chars: Count = 4096
     """Longest text that /v1/audio/speech reads aloud, characters."""

@@ -12,13 +12,9 @@ from frontend.media.limits import MediaLimits
 from frontend.media.sniff import HEAD_BYTES, KINDS, sniff
 from omni.contract.errors import InvalidMedia, TooLarge
 from omni.contract.job import MediaKind
+from omni.contract.pictures import PICTURES, icon_pixels
 
 _A: Mapping[str, str] = {"image": "an image", "audio": "a sound", "video": "a video"}
-
-_PILLOW: Mapping[str, str] = {
-    "png": "PNG", "jpeg": "JPEG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tiff": "TIFF", "avif": "AVIF",
-}  # fmt: skip
-"""What Pillow calls the formats whose headers it can read."""
 
 
 def check(kind: MediaKind, data: bytes, param: str, limits: MediaLimits) -> None:
@@ -41,10 +37,12 @@ def too_large(param: str, limits: MediaLimits) -> TooLarge:
 
 
 def _check_image(format: str, data: bytes, param: str, limits: MediaLimits) -> None:
-    if format not in _PILLOW:
+    if format not in PICTURES:
         raise InvalidMedia(f"{param}: {format} images can't be read; send PNG, JPEG or WebP.", param=param)
+    if icon_pixels(data) > limits.image_pixels:
+        raise _too_many_pixels(param, limits)
     try:
-        with Image.open(io.BytesIO(data), formats=(_PILLOW[format],)) as image:
+        with Image.open(io.BytesIO(data), formats=(PICTURES[format],)) as image:
             width, height = image.size
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise _too_many_pixels(param, limits) from None

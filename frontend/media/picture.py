@@ -13,17 +13,16 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 from PIL import Image
 
 from frontend.media.sniff import HEAD_BYTES, sniff
 from omni.contract.errors import InvalidMedia, TooLarge
+from omni.contract.pictures import PICTURES, icon_pixels
 
 SIDE: Final = 64
 """Pixels of a thumbnail on each side."""
 
-_PILLOW: Final = {
-    "png": "PNG", "jpeg": "JPEG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tiff": "TIFF", "avif": "AVIF",
-}  # fmt: skip
 _ENDS: Final = {"jpeg": b"\xff\xd9", "png": b"IEND"}
 """Bytes without which a file was cut off."""
 
@@ -35,13 +34,17 @@ def look(data: bytes, thumbnail: bool, max_pixels: int) -> tuple[str, npt.NDArra
     thumbnail only the first and the last bytes are looked at, and anything in between is left to be found by others.
     """
     format = sniff(data[:HEAD_BYTES])
-    if format not in _PILLOW or _ENDS.get(format, b"") not in data:
+    if format is None or format not in PICTURES or data.rfind(_ENDS.get(format, b"")) < 0:
         raise InvalidMedia("The frame is not a picture of a known format.")
-    small = _decode(data, _PILLOW[format], max_pixels) if thumbnail else None
+    small = _decode(data, PICTURES[format], max_pixels) if thumbnail else None
     return hashlib.sha256(data).hexdigest(), small
 
 
 def _decode(data: bytes, format: str, max_pixels: int) -> npt.NDArray[np.uint8]:
+    if icon_pixels(data) > max_pixels:
+        raise TooLarge(f"The frame has more than {max_pixels} pixels.")
+    if format == "JPEG" and (small := _plain_jpeg(data, max_pixels)) is not None:
+        return small
     try:
         with Image.open(io.BytesIO(data), formats=(format,)) as image:
             if image.width * image.height > max_pixels:
@@ -51,6 +54,19 @@ def _decode(data: bytes, format: str, max_pixels: int) -> npt.NDArray[np.uint8]:
         raise
     except Exception:  # a parser at work on bytes that a stranger made may raise anything
         raise InvalidMedia("The frame can't be decoded.") from None
+
+
+def _plain_jpeg(data: bytes, max_pixels: int) -> npt.NDArray[np.uint8] | None:
+    """The thumbnail of an ordinary JPEG, in half the time that Pillow takes; None leaves any other to it."""
+    try:
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
+        if height * width > max_pixels or colors not in ("Gray", "YCbCr", "RGB"):
+            return None
+        pixels = simplejpeg.decode_jpeg(data, "RGB", fastdct=True, fastupsample=True, min_height=SIDE, min_width=SIDE)
+    except ValueError:
+        return None
+    small: npt.NDArray[np.uint8] = np.asarray(Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    return small
 
 
 def _thumbnail(image: Image.Image) -> npt.NDArray[np.uint8]:

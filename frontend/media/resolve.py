@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -19,6 +20,8 @@ from omni.contract.job import MediaKind, MediaPart
 
 OFFLOAD_BYTES = 256 * 1024
 """From this size on, decoding and hashing go to a worker thread."""
+AT_ONCE = 8
+"""Parts of one request that are resolved at a time."""
 WORKERS = 4
 """Worker threads over all requests."""
 
@@ -50,46 +53,69 @@ async def resolve(
 ) -> list[MediaPart]:
     """The parts of `references`, in their order; `claim` is told of the bytes that come from `sources`.
 
-    Raises `InvalidMedia`, `TooLarge` or `NotSupported`, each with the `param` of the part at fault.
+    `AT_ONCE` of them are worked on together, so that slow hosts are waited for together too. Raises `InvalidMedia`,
+    `TooLarge` or `NotSupported`, each with the `param` of the part at fault, as soon as one is; the rest is given up.
     """
     wanted = list(references)
     if len(wanted) > limits.parts:
         raise TooLarge(
             f"A request may hold {limits.parts} images, sounds and videos.", param=wanted[limits.parts].param
         )
-    parts: list[MediaPart] = []
     room = limits.request_bytes
-    for one in wanted:
-        part = await _resolve(one, limits, sources, claim)
-        room -= len(part.data or b"")
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    def take(size: int) -> None:
+        nonlocal room
+        room -= size
         if room < 0:
-            raise TooLarge(f"The media of a request may be {limits.request_bytes} bytes in all.", param=one.param)
-        parts.append(part)
-    return parts
+            raise TooLarge(f"the media of a request may be {limits.request_bytes} bytes in all.")
+
+    def take_and_claim(size: int) -> None:
+        take(size)
+        claim(size)
+
+    async def resolved(one: Reference) -> MediaPart:
+        async with turns:
+            try:
+                if (start := _start(one)) is None:
+                    data = await sources.read(_text(one.source), limits.item_bytes, take_and_claim)
+                    return await _off_loop(len(data), _part, one, data, limits)
+                part = await _inline(one, start, limits)
+                take(len(part.data or b""))
+                return part
+            except InvalidRequest as problem:
+                if problem.param is not None:
+                    raise
+                raise type(problem)(f"{one.param}: {problem.message}", param=one.param) from None
+
+    if len(wanted) == 1:
+        return [await resolved(wanted[0])]
+    tasks = [asyncio.create_task(resolved(one), name="media of a request") for one in wanted]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        return [task.result() for task in tasks if task in done]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _resolve(one: Reference, limits: MediaLimits, sources: Sources, claim: Claim) -> MediaPart:
-    start = 0
-    head = _DATA_URL.match(_ascii(one.source[:300], one.param))
-    if head is not None:
-        start = head.end()
-    elif not one.bare:
-        if _ascii(one.source[:5], one.param).lower() == b"data:":
-            raise InvalidMedia(f"{one.param} must be a data URL with ;base64, in it.", param=one.param)
-        data = await _read(one, limits, sources, claim)
-        return await _off_loop(len(data), _part, one, data, limits)
+def _start(one: Reference) -> int | None:
+    """Where the base64 of `one` begins; None when it is somewhere else."""
+    if (head := _DATA_URL.match(_ascii(one.source[:300], one.param))) is not None:
+        return head.end()
+    if one.bare:
+        return 0
+    if _ascii(one.source[:5], one.param).lower() == b"data:":
+        raise InvalidMedia(f"{one.param} must be a data URL with ;base64, in it.", param=one.param)
+    return None
+
+
+async def _inline(one: Reference, start: int, limits: MediaLimits) -> MediaPart:
     # Three bytes for every four characters, up to two bytes of padding.
     if (len(one.source) - start) // 4 * 3 - 2 > limits.item_bytes:
         raise too_large(one.param, limits)
     return await _off_loop(len(one.source), _decoded, one, start, limits)
-
-
-async def _read(one: Reference, limits: MediaLimits, sources: Sources, claim: Claim) -> bytes:
-    source = one.source if isinstance(one.source, str) else one.source.decode("ascii", "replace")
-    try:
-        return await sources.read(source, limits.item_bytes, claim)
-    except InvalidRequest as problem:
-        raise type(problem)(f"{one.param}: {problem.message}", param=one.param) from None
 
 
 def _decoded(one: Reference, start: int, limits: MediaLimits) -> MediaPart:
@@ -105,6 +131,10 @@ def _decoded(one: Reference, start: int, limits: MediaLimits) -> MediaPart:
 def _part(one: Reference, data: bytes, limits: MediaLimits) -> MediaPart:
     check(one.kind, data, one.param, limits)
     return MediaPart.of(one.kind, data, one.param)
+
+
+def _text(source: Encoded) -> str:
+    return source if isinstance(source, str) else source.decode("ascii", "replace")
 
 
 def _ascii(text: Encoded, param: str) -> bytes | bytearray:

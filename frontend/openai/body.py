@@ -12,23 +12,29 @@ from typing import Any
 
 import orjson
 
-from omni.contract.errors import InvalidRequest
+from omni.contract.errors import InvalidRequest, TooLarge
 
-LIFT_BYTES = 64 * 1024
-"""A string longer than this, and without escapes, is lifted."""
+LIFT_BYTES = 16 * 1024
+"""A string longer than this, and without escapes other than of a slash, is lifted."""
+JSON_BYTES = 2 << 20
+"""Most bytes of a body without what is lifted, by default."""
 
-_QUOTE_OR_ESCAPE = re.compile(rb'["\\]')
+_QUOTE_OR_ESCAPE = re.compile(rb'"|\\(?!/)')
 _NOT_JSON = "The body must be valid JSON in UTF-8."
 
 
 class JsonBody:
-    """Feed it the pieces of a body, then `finish`. Whoever reads the body bounds it.
+    """Feed it the pieces of a body, then `finish`. Whoever reads the body bounds it as a whole.
 
-    `finish` returns the parsed JSON. A lifted string is a bytearray there when it can be media (a data URL, or the
+    `feed` raises `TooLarge` when more than `most` bytes aren't lifted: many small things take long to read. `finish`
+    returns the parsed JSON. A lifted string is a bytearray there when it can be media (a data URL, or the
     value of a key `data`), and an ordinary `str` otherwise. It raises `InvalidRequest` when the body isn't JSON.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = JSON_BYTES) -> None:
+        self._most = most
+        self._held = b""
+        """A backslash at the end of a piece: what it escapes is still to come."""
         self._json = bytearray()
         self._lifted: list[bytearray] = []
         self._mark = secrets.token_hex(16)
@@ -41,11 +47,17 @@ class JsonBody:
         """The current string, being lifted."""
 
     def feed(self, piece: bytes) -> None:
+        piece, self._held = self._held + piece, b""
+        if piece.endswith(b"\\"):
+            piece, self._held = piece[:-1], piece[-1:]
         at = 0
         while at < len(piece):
             at = self._inside(piece, at) if self._in_string else self._outside(piece, at)
+        if len(self._json) > self._most:
+            raise TooLarge(f"The body may have {self._most} bytes besides its media and long texts.")
 
     def finish(self) -> Any:
+        self._json += self._held
         try:
             return self._restored(orjson.loads(self._json), "") if self._lifted else orjson.loads(self._json)
         except (ValueError, RecursionError):
@@ -67,7 +79,7 @@ class JsonBody:
             return at + 1
         found = _QUOTE_OR_ESCAPE.search(piece, at)
         end = len(piece) if found is None else found.start()
-        self._grow(piece[at:end])
+        self._grow(piece[at:end].replace(b"\\/", b"/"))
         if found is None:
             return end
         if piece[end] == ord("\\"):

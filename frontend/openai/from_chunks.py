@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import orjson
 import pybase64
 
-from frontend.openai.speech_format import SpeechEncoder, encoder
+from frontend.openai.speech_format import SpeechEncoder, chunk_encoder, whole
 from frontend.openai.to_job import Wanted
 from omni.contract.chunk import Chunk, FinishReason, Usage
 
@@ -151,7 +151,7 @@ class ChatStream:
         self._envelope = envelope
         self._wanted = wanted
         self._tally = _Tally()
-        self._speech: SpeechEncoder | None = None if wanted.speech is None else encoder(wanted.speech)
+        self._speech: SpeechEncoder | None = None if wanted.speech is None else chunk_encoder(wanted.speech)
         self._spoke = False
         head = envelope.head("chat.completion.chunk", wanted.model)
         self._open = b"data: " + json_bytes(head)[:-1]
@@ -269,8 +269,7 @@ class ChatReply:
         return json_bytes(body)
 
     def _audio(self, format: str, transcript: str) -> dict[str, Any]:
-        speech = encoder(format)
-        encoded = speech.encode(b"".join(self._pcm)) + speech.finish()
+        encoded = whole(format, b"".join(self._pcm))
         return {
             "id": self._envelope.audio_id,
             "data": pybase64.b64encode_as_string(encoded),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from omni.contract.errors import InvalidRequest
+from omni.contract.errors import InvalidRequest, TooLarge
 
 Encoded = str | bytes | bytearray
 """Media as the client wrote it: a URL or base64. Long ones come as bytes, see `JsonBody`."""
@@ -203,6 +203,25 @@ class ChatRequest(Wire):
     user: Text | None = None
     store: bool | None = None
     metadata: dict[str, Any] | None = None
+
+
+def bounded(body: Any, most: int) -> None:
+    """Raises `TooLarge` when the messages and their parts, or what another field holds, are more than `most`.
+
+    For bodies that nobody has looked at yet: to check each of a million parts takes seconds.
+    """
+    if not isinstance(body, dict):
+        return
+    for name in ChatRequest.model_fields:
+        if isinstance(body.get(name), (list, dict)) and len(body[name]) > most:
+            raise TooLarge(f"{name} may hold {most} items.", param=name)
+    room = most
+    messages = body.get("messages")
+    for at, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        room -= 1 + (len(content) if isinstance(content, list) else 0)
+        if room < 0:
+            raise TooLarge(f"messages may hold {most} messages and parts in all.", param=f"messages.{at}")
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -1,8 +1,8 @@
-"""Speech in the formats that a client may ask for.
+"""Speech in the formats that a client may ask for: in chunks that are files, as one file in pieces, or all at once.
 
-wav and flac lose nothing and are made per piece: each piece is a complete file. mp3, aac and opus carry state from
-sound to sound, so one encoder runs through the whole answer and the pieces, put behind each other, are one file:
-no gap and no click where one piece ends. pcm16 is the bare samples.
+In chunks, wav and flac lose nothing and are made for each chunk alone; the others are cut out of one encoding, see
+`speech_chunks`. There aac comes as M4A, since the bare ADTS of a whole file can't say what a decoder that starts in the
+middle has to leave out. pcm16 is the bare samples.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 import av
 import numpy as np
 
+from frontend.openai.speech_chunks import AAC, BIT_RATE, MP3, OPUS, LossyChunks
 from omni.contract.names import SAMPLE_RATE
 
 
@@ -31,6 +33,7 @@ class SpeechEncoder(Protocol):
         """What was still held back."""
 
 
+@lru_cache(maxsize=64)
 def wav_header(size: int) -> bytes:
     """The 44 bytes before `size` bytes of samples."""
     return struct.pack(
@@ -71,22 +74,22 @@ class _EndlessWav(_Pcm):
 _MOST = (1 << 32) - 1 - 36
 """Most bytes of samples that the sizes in a header can tell."""
 
-_BIT_RATE = 64_000
-"""Bits per second of the lossy formats: speech is transparent there."""
-
 
 class _Container:
-    """One file, written by one encoder of FFmpeg as the samples come."""
+    """One file, written by one encoder of FFmpeg as the samples come.
+
+    `mend` lets it go back to its header in the end, to tell the length; then nothing comes before `finish`.
+    """
 
     heavy = True
 
-    def __init__(self, container: str, codec: str, sample_format: str, **options: str) -> None:
+    def __init__(self, container: str, codec: str, sample_format: str, *, mend: bool = False, **options: str) -> None:
         self._file = io.BytesIO()
-        self._container: Any = av.open(
-            _NoSeek(self._file), "w", format=container, container_options={"flush_packets": "1", **options}
-        )
+        self._mend = mend
+        file: Any = self._file if mend else _NoSeek(self._file)
+        self._container: Any = av.open(file, "w", format=container, container_options={"flush_packets": "1", **options})
         stream: Any = self._container.add_stream(codec, rate=SAMPLE_RATE)
-        stream.bit_rate = _BIT_RATE
+        stream.bit_rate = BIT_RATE
         stream.codec_context.layout = "mono"
         stream.codec_context.format = sample_format
         self._stream = stream
@@ -102,13 +105,13 @@ class _Container:
         self._samples += frame.samples
         for converted in self._to_codec.resample(frame):
             self._container.mux(self._stream.encode(converted))
-        return self._take()
+        return b"" if self._mend else self._take()
 
     def finish(self) -> bytes:
         if self._samples:
             self._container.mux(self._stream.encode(None))
         self._container.close()
-        return self._take()
+        return self._take() if self._samples else b""
 
     def _take(self) -> bytes:
         data = self._file.getvalue()
@@ -124,32 +127,35 @@ class _NoSeek:
         self.write = file.write
 
 
-class _Flac:
+class _FlacChunks(_Pcm):
     heavy = True
 
     def encode(self, pcm: bytes) -> bytes:
-        if not pcm:
-            return b""
-        file = _Container("flac", "flac", "s16")
-        return file.encode(pcm) + file.finish()
-
-    def finish(self) -> bytes:
-        return b""
+        return whole("flac", pcm)
 
 
-_ENCODERS: Mapping[str, Callable[[], SpeechEncoder]] = {
+_CHUNKS: Mapping[str, Callable[[], SpeechEncoder]] = {
     "wav": _Wav,
-    "mp3": lambda: _Container("mp3", "libmp3lame", "s16p", write_xing="0", id3v2_version="0"),
-    "flac": _Flac,
-    "opus": lambda: _Container("ogg", "libopus", "s16", page_duration="1"),
-    "aac": lambda: _Container("adts", "aac", "fltp"),
+    "mp3": lambda: LossyChunks(MP3),
+    "flac": _FlacChunks,
+    "opus": lambda: LossyChunks(OPUS),
+    "aac": lambda: LossyChunks(AAC),
     "pcm16": _Pcm,
     "pcm": _Pcm,
 }
-FORMATS = tuple(_ENCODERS)
+FORMATS = tuple(_CHUNKS)
 _FILES: Mapping[str, Callable[[], SpeechEncoder]] = {
     "wav": _EndlessWav,
+    "mp3": lambda: _Container("mp3", "libmp3lame", "s16p", write_xing="0", id3v2_version="0"),
     "flac": lambda: _Container("flac", "flac", "s16"),
+    "opus": lambda: _Container("ogg", "libopus", "s16", page_duration="1"),
+    "aac": lambda: _Container("adts", "aac", "fltp"),
+}
+_WHOLE: Mapping[str, Callable[[], SpeechEncoder]] = {
+    "mp3": lambda: _Container("mp3", "libmp3lame", "s16p", mend=True, id3v2_version="0"),
+    "flac": lambda: _Container("flac", "flac", "s16", mend=True),
+    "opus": lambda: _Container("ogg", "libopus", "s16", mend=True),
+    "aac": lambda: _Container("adts", "aac", "fltp"),
 }
 
 MEDIA_TYPES: Mapping[str, str] = {
@@ -164,11 +170,17 @@ MEDIA_TYPES: Mapping[str, str] = {
 """Of a whole file of each format."""
 
 
-def encoder(format: str) -> SpeechEncoder:
-    """A new encoder for one answer. Raises KeyError when `format` isn't one of `FORMATS`."""
-    return _ENCODERS[format]()
+def chunk_encoder(format: str) -> SpeechEncoder:
+    """A new encoder for one answer, whose pieces are files. Raises KeyError when `format` isn't one of `FORMATS`."""
+    return _CHUNKS[format]()
 
 
 def file_encoder(format: str) -> SpeechEncoder:
-    """The same, but all pieces together are one file in every format: for answers that are nothing but sound."""
-    return _FILES.get(format, _ENCODERS[format])()
+    """The same, but all pieces together are one file: for answers that are nothing but sound."""
+    return _FILES.get(format, _CHUNKS[format])()
+
+
+def whole(format: str, pcm: bytes) -> bytes:
+    """One file of all samples, that tells its length where the format can."""
+    encoder = _WHOLE.get(format, _CHUNKS[format])()
+    return encoder.encode(pcm) + encoder.finish()

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from frontend.disconnect import while_connected
 from frontend.errors import RESPONSES
@@ -15,7 +15,7 @@ from frontend.exchange import Exchange
 from frontend.media.resolve import resolve
 from frontend.openai.body import JsonBody
 from frontend.openai.from_chunks import ChatReply, ChatStream
-from frontend.openai.requests import ChatRequest, parse
+from frontend.openai.requests import ChatRequest, bounded, parse
 from frontend.openai.responses import ChatAnswer, inline_schema
 from frontend.openai.to_job import Wanted, draft
 from omni.contract.errors import Cancelled
@@ -48,9 +48,20 @@ async def chat(request: Request) -> Response:
         return await exchange.whole(job, ChatReply(envelope, wanted))
 
 
+_STORED: dict[str, Any] = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
+
+
+@router.get("/v1/chat/completions", summary="Stored answers", responses={401: RESPONSES[401]}, tags=["chat"])
+async def stored() -> JSONResponse:
+    """Always none: answers aren't stored."""
+    return JSONResponse(_STORED)
+
+
 async def _job(request: Request, exchange: Exchange) -> tuple[Job, Wanted]:
     state = request.app.state
-    plan = draft(parse(ChatRequest, await json_body(request, exchange)), state.profile, state.models)
+    body = await json_body(request, exchange)
+    bounded(body, state.settings.max_message_parts)
+    plan = draft(parse(ChatRequest, body), state.profile, state.models)
     exchange.admit()
     parts = []
     if plan.references:
@@ -60,9 +71,9 @@ async def _job(request: Request, exchange: Exchange) -> tuple[Job, Wanted]:
 
 
 async def json_body(request: Request, exchange: Exchange) -> Any:
-    """The body of a request, parsed. Raises `InvalidRequest`, `Overloaded` or `Cancelled`."""
+    """The body of a request, parsed. Raises `InvalidRequest`, `TooLarge`, `Overloaded` or `Cancelled`."""
     exchange.claim_body()
-    body = JsonBody()
+    body = JsonBody(request.app.state.settings.max_json_bytes)
     try:
         async for piece in request.stream():
             exchange.claim_piece(len(piece))

@@ -1,6 +1,7 @@
 """Real files of many kinds and defects, through the whole server.
 
-Pictures are out of Pillow's own tests, sounds out of mutagen's, and FFmpeg's program makes the rest.
+Pictures are out of Pillow's own tests, sounds out of mutagen's, FFmpeg's program makes films, and in `media` are some
+by SoX, eSpeak NG, ImageMagick and another FFmpeg.
 """
 
 from __future__ import annotations
@@ -53,9 +54,48 @@ PICTURES: dict[str, str] = {
     "png_decompression_dos.png": "invalid_media",
     "oom-225817ca0f8c663be7ab4b9e717b02c661e66834.tif": "invalid_media",
     "hopper_unknown_pixel_mode.tif": "invalid_media",
-    "hopper.psd": "invalid_media",
+    "hopper.psd": "image 128x128 #5a5060",
+    "pillow.ico": "image 256x256 #d5c6c2",
+    "deerstalker.cur": "image 32x32 #d5d5d6",
+    "test-card-lossy-tiled.jp2": "image 640x480 #632d63",
+    "9bit.j2k": "image 128x128 #606060",
+    "hopper.ppm": "image 128x128 #5a5060",
+    "hopper_1bit_plain.pbm": "image 128x128 #545454",
+    "hopper_16bit.pgm": "image 128x128 #545454",
+    "hopper.pfm": "image 128x128 #555555",
+    "rgb32rle_top_right.tga": "image 199x199 #565544",
+    "hopper.qoi": "image 128x128 #5a5060",
+    "bc7-argb-8bpp_MipMaps-1.dds": "image 256x256 #889290",
+    "pil184.pcx": "image 447x144 #dddddd",
+    "hopper.dcx": "image 128x128 #5a5060",
+    "tv.rgb": "image 640x480 #1d1916",
+    "hopper.ras": "image 128x128 #5a5060",
+    "hopper.xbm": "image 128x128 #9c9c9c",
+    "hopper.xpm": "image 128x128 #5b5160",
+    "hopper.fli": "image 128x128 #5a5060",
+    "hopper.msp": "image 128x128 #545454",
+    "blp/blp2_dxt1.blp": "image 256x256 #325860",
+    "ftex_dxt1.ftc": "image 128x128 #b3b3b3",
+    "gbr.gbr": "image 64x64 #d2d2d2",
+    "hopper.pxr": "image 128x128 #5a5060",
+    "cmx3g8_wv_1998.260_0745_mcidas.ara": "image 1800x400 #1c1c1c",
+    "fujifilm.mpo": "image 3648x2736 #6d6f6c",
+    "decompression_bomb.ico": "too_large",
+    "timeout-ef9112a065e7183fa7faa2e18929b03e44ee16bf.blp": "too_large",
+    "timeout-755a4d204f4208e3597ac3391edebee196462bd0.dds": "too_large",
+    "sgi_overrun.bin": "invalid_media",
+    "crash-7d4c83eb92150fb8f1653a697703ae06ae7c4998.j2k": "invalid_media",
+    "fli_overrun.bin": "invalid_media",
+    "hopper.im": "invalid_media",
     "hopper.fits": "invalid_media",
+    "pillow.icns": "invalid_media",
+    "hopper.mic": "invalid_media",
+    "input_bw_one_band.fpx": "invalid_media",
+    "hopper.spider": "invalid_media",
+    "eps/1.eps": "invalid_media",
     "drawing.wmf": "invalid_media",
+    "trailer_loop.pdf": "invalid_media",
+    "avif/hopper.heif": "invalid_media",
 }
 """By file, its description or the code of its error."""
 
@@ -114,6 +154,53 @@ MADE: dict[str, tuple[tuple[str, ...], str]] = {
 """By file, how FFmpeg makes it and its description."""
 
 
+OTHERS: dict[str, tuple[str, str]] = {
+    "sox-alaw.wav": ("audios", "audio 1.00s -12.0dB"),
+    "sox-adpcm.wav": ("audios", "audio 1.00s -12.0dB"),
+    "sox-gsm.wav": ("audios", "audio 1.00s -12.3dB"),
+    "sox-deep.flac": ("audios", "audio 0.05s -12.0dB"),
+    "sox-vorbis.ogg": ("audios", "audio 1.02s -12.1dB"),
+    "sox.mp3": ("audios", "audio 1.07s -12.8dB"),
+    "sox.aiff": ("audios", "audio 1.00s -12.0dB"),
+    "sox.au": ("audios", "invalid_media"),
+    "sox.w64": ("audios", "invalid_media"),
+    "espeak.wav": ("audios", "audio 0.81s -21.1dB"),
+    "ffmpeg.m4a": ("audios", "audio 1.02s -21.1dB"),
+    "ffmpeg.aac": ("audios", "audio 1.09s -21.4dB"),
+    "ffmpeg.opus": ("audios", "audio 1.00s -21.4dB"),
+    "ffmpeg-audio.webm": ("audios", "audio 1.02s -21.1dB"),
+    "ffmpeg.ac3": ("audios", "invalid_media"),
+    "magick-16bit-alpha.png": ("images", "image 40x30 #800080"),
+    "magick-palette.png": ("images", "image 40x30 #7f007f"),
+    "magick-cmyk.tif": ("images", "image 40x30 #800080"),
+    "magick-cmyk.jpg": ("images", "image 40x30 #7f017f"),
+    "magick-progressive.jpg": ("images", "image 40x30 #80007f"),
+    "magick-animation.gif": ("images", "image 40x30 #ff0000"),
+    "magick-lossless.webp": ("images", "image 40x30 #800080"),
+    "magick-1bit.pbm": ("images", "image 40x30 #000000"),
+    "magick.bmp": ("images", "image 40x30 #800080"),
+    "magick.dds": ("images", "image 40x30 #860079"),
+    "magick.ico": ("images", "image 32x32 #800080"),
+    "magick.jp2": ("images", "image 40x30 #770077"),
+    "magick.pcx": ("images", "image 40x30 #800080"),
+    "magick.psd": ("images", "image 40x30 #7f007f"),
+    "magick.sgi": ("images", "image 40x30 #800080"),
+    "magick.tga": ("images", "image 40x30 #800080"),
+    "magick.xpm": ("images", "image 40x30 #7f007f"),
+    "ffmpeg-both.mp4": ("videos", "video 96x64 2 frames 1.00s"),
+    "ffmpeg-cut.mp4": ("videos", "invalid_media"),
+    "ffmpeg-mjpeg.mov": ("videos", "video 96x64 2 frames 1.00s"),
+    "ffmpeg-odd-variable.mkv": ("videos", "video 97x65 2 frames 0.97s"),
+    "ffmpeg-theora.ogv": ("videos", "video 96x64 2 frames 1.00s"),
+    "ffmpeg-turned.mov": ("videos", "video 64x96 2 frames 1.00s"),
+    "ffmpeg-vp8.webm": ("videos", "video 96x64 2 frames 1.00s"),
+    "ffmpeg.avi": ("videos", "video 96x64 2 frames 1.00s"),
+    "ffmpeg.ts": ("videos", "invalid_media"),
+    "ffmpeg.wmv": ("videos", "invalid_media"),
+}
+"""By file of the folder `media`, how it is sent, and its description or the code of its error."""
+
+
 @pytest.fixture(scope="module")
 def http(server: Launched) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=server.url, timeout=120) as http:
@@ -154,6 +241,13 @@ def test_pictures(http: httpx2.Client) -> None:
 def test_sounds(http: httpx2.Client) -> None:
     folder = source_of("mutagen", "1.47.0") / "tests" / "data"
     assert {name: described(http, "audios", (folder / name).read_bytes()) for name in SOUNDS} == SOUNDS
+
+
+def test_files_of_other_programs(http: httpx2.Client) -> None:
+    folder = Path(__file__).with_name("media")
+    assert {path.name for path in folder.iterdir()} - {"README.md"} == OTHERS.keys()
+    heard = {name: (kind, described(http, kind, (folder / name).read_bytes())) for name, (kind, _) in OTHERS.items()}
+    assert heard == OTHERS
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,16 +38,53 @@ def url() -> Iterator[str]:
         yield f"{url}/v1"
 
 
+ELSEWHERE = {
+    *(f"{way}_{what}" for way in ("test_method", "test_raw_response", "test_streaming_response")
+      for what in ("retrieve", "update", "delete")),
+    "test_method_create_with_all_params_overload_1",
+    "test_method_create_with_all_params_overload_2",
+}  # fmt: skip
+"""Cases for completions that can't pass, each with tests below: answers aren't stored, so there is none to be had, and
+the cases with all parameters send values that are refused."""
+UNDELETED = {"test_method_delete", "test_raw_response_delete", "test_streaming_response_delete"}
+"""The same of models."""
+
+
 def test_the_suite_passes(suite: Path, url: str) -> None:
-    """All that is about answers and models, but the cases with all parameters, for which see below."""
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", "-o", "addopts="]
-    run += ["-k", "(TestCompletions or TestAsyncCompletions) and create and not all_params or list and Models"
-            " or retrieve and Models", *FILES]  # fmt: skip
+    """All of both files but what is named above, which fails."""
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:anyio", "-o", "addopts=-rfEs"]
     env = os.environ | {"TEST_API_BASE_URL": url, "PYTHONPATH": str(installed("openai-plugins", *PLUGINS))}
-    done = subprocess.run(run, cwd=suite, env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+    done = subprocess.run([*run, *FILES], cwd=suite, env=env, capture_output=True, text=True, check=False, timeout=300)
+    failed = set(re.findall(r"^FAILED \S*/(test_\w+)\.py::\w+::(\w+)", done.stdout, re.MULTILINE))
+    expected = {("test_completions", name) for name in ELSEWHERE} | {("test_models", name) for name in UNDELETED}
+    assert failed == expected, done.stdout[-6000:] + done.stderr[-2000:]
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error|skipped)", done.stdout)}
+    assert counts.keys() == {"passed", "failed"}
+    assert counts["passed"] > 60
+
+
+def test_answers_are_not_stored(client: OpenAI) -> None:
+    assert list(client.chat.completions.list()) == []
+    for call in (
+        lambda: client.chat.completions.retrieve("completion_id"),
+        lambda: client.chat.completions.update("completion_id", metadata={"foo": "string"}),
+        lambda: client.chat.completions.delete("completion_id"),
+    ):
+        with pytest.raises(openai.NotFoundError) as refusal:
+            call()
+        assert refusal.value.body == {
+            "message": "There is nothing at this path.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "not_found",
+        }
+
+
+def test_models_can_not_be_deleted(client: OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as refusal:
+        client.models.delete(MODEL)
+    assert refusal.value.status_code == 405
+    assert refusal.value.type == "invalid_request_error"
 
 
 # -- the cases with all parameters

@@ -183,6 +183,7 @@ async def test_bad_input_is_one_clear_400(fields: dict[str, Any], param: str, co
         assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
         assert param in error["message"]
         assert idle(app)
+        assert (turns(app, "refused"), turns(app, "failed")) == (1, 0)
         assert (await http.post(PATH, json=ask())).status_code == 200
 
 
@@ -216,6 +217,25 @@ async def test_limits_are_settings() -> None:
             assert response.json()["error"]["param"] == param
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "x"}] * 11}, "messages"),
+        ({"messages": [{"role": "user", "content": ["x"] * 5}] * 2}, "messages.1"),
+        ({"messages": [{"role": "user", "content": "x"}], "images": [""] * 11}, "images"),
+        ({"messages": [{"role": "user", "content": "x"}], "logit_bias": {str(n): 0 for n in range(11)}}, "logit_bias"),
+        ({"messages": [{"role": "user", "content": "x"}], "unknown": [[]] * 1000}, None),
+    ],
+)
+async def test_many_small_things_are_refused_before_each_is_looked_at(body: dict[str, Any], param: str | None) -> None:
+    async with client(front(max_message_parts=10, max_json_bytes=2000)) as http:
+        response = await http.post(PATH, json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "too_large"
+        assert response.json()["error"]["param"] == param
+        assert (await http.post(PATH, json=ask("x" * 100_000))).status_code == 200
+
+
 async def test_a_body_over_the_limit_is_a_413() -> None:
     async with client(front(max_body_bytes=1000)) as http:
         response = await http.post(PATH, json=ask("x" * 1000))
@@ -243,7 +263,7 @@ async def test_an_error_before_the_first_word_has_its_status(error: OmniError, s
     assert response.json()["error"]["code"] == error.code
     assert ("retry-after" in response.headers) == (status == 503)
     assert idle(app)
-    assert turns(app, "failed") == 1
+    assert turns(app, "refused" if status == 400 else "failed") == 1
 
 
 @pytest.mark.parametrize(("error", "code"), [(StageFailed("Broken."), 500), (Overloaded("Full."), 503)])
@@ -406,6 +426,24 @@ async def test_many_streams_at_once_each_whole_and_in_order() -> None:
     async with serving(app) as server, httpx2.AsyncClient(base_url=server.url, limits=limits, timeout=60) as http:
         assert await asyncio.gather(*(one(http) for _ in range(64))) == [words] * 64
         await until(lambda: idle(app))
+
+
+async def test_streams_get_on_together() -> None:
+    slowest: list[int] = []
+
+    def script(job: Job) -> Any:
+        yield 0.3  # until all have begun
+        for _ in range(300):
+            yield Chunk(text="x", tokens=1)
+        slowest.append(min(run.chunks for run in engine.runs))
+
+    engine = FakeEngine(script)
+    limits = httpx2.Limits(max_connections=16)
+    app = front(engine)
+    async with serving(app) as server, httpx2.AsyncClient(base_url=server.url, limits=limits, timeout=60) as http:
+        await asyncio.gather(*(http.post(PATH, json=ask(stream=True)) for _ in range(16)))
+    assert len(slowest) == 16
+    assert slowest[0] > 200
 
 
 # -- the OpenAPI document

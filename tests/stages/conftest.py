@@ -51,8 +51,8 @@ def tone() -> Callable[..., bytes]:
         with av.open(out, "w", format=container) as file:
             stream = file.add_stream(codec, rate=rate, layout=layout)
             time = np.arange(int(seconds * rate)) / rate
-            wave = np.repeat((0.5 * np.sin(2 * np.pi * hertz * time)).astype(np.float32)[None], stream.channels, axis=0)
-            frame = av.AudioFrame.from_ndarray(wave, format="fltp", layout=layout)
+            wave = np.repeat((0.5 * np.sin(2 * np.pi * hertz * time)).astype(np.float32), stream.channels)
+            frame = av.AudioFrame.from_ndarray(wave[None], format="flt", layout=layout)
             frame.sample_rate = rate
             for piece in av.AudioResampler(stream.format.name, layout, rate, stream.frame_size or None).resample(frame):
                 file.mux(stream.encode(piece))

@@ -53,6 +53,14 @@ def test_every_kind_of_file(tone: Callable[..., bytes], container: str, codec: s
     assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.1)
 
 
+@pytest.mark.parametrize("codec", ["aac", "libopus"])
+def test_as_many_channels_as_a_cinema_has(tone: Callable[..., bytes], codec: str) -> None:
+    """Found by fuzzing: PyAV's own planes of such a frame end the process."""
+    samples = decode_audio(tone(1.5, 48_000, "7.1", "matroska", codec))
+    assert abs(len(samples) / LISTEN_RATE - 1.5) < 0.1
+    assert abs(pitch(samples) - 440) < 2
+
+
 def test_samples_at_the_right_rate_stay_as_they_are() -> None:
     pcm = np.random.default_rng(0).integers(-32768, 32768, 70_001).astype("<i2")
     data = b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16_000, 32_000, 2, 16)
@@ -71,6 +79,15 @@ def test_channels_are_averaged() -> None:
 def test_what_is_above_the_new_rate_is_removed(tone: Callable[..., bytes]) -> None:
     loud, gone = decode_audio(tone(hertz=7_000)), decode_audio(tone(hertz=9_000))
     assert 20 * np.log10(np.abs(gone[2000:-2000]).max() / np.abs(loud[2000:-2000]).max()) < -80
+
+
+def test_a_rate_that_no_sound_has_is_invalid(tone: Callable[..., bytes]) -> None:
+    data = bytearray(tone(0.5, 8_000, "mono", "wav", "pcm_s16le"))
+    at = data.index(b"fmt ") + 12
+    data[at : at + 8] = struct.pack("<II", 1, 2)
+    with pytest.raises(InvalidMedia, match="fewer than 1000 samples") as caught:
+        decode_audio(bytes(data), param="audios.0")
+    assert caught.value.param == "audios.0"
 
 
 def test_too_long_shows_while_decoding(tone: Callable[..., bytes]) -> None:

@@ -25,7 +25,26 @@ def encoded(image: Image.Image, format: str, **save: Any) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("format", FORMATS)
+WRITABLE = [
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "TIFF",
+    "AVIF",
+    "JPEG2000",
+    "PPM",
+    "DDS",
+    "PCX",
+    "SGI",
+    "TGA",
+    "QOI",
+]
+"""Formats that Pillow writes in colour; tests/clients/test_media_files.py has a file of every format."""
+
+
+@pytest.mark.parametrize("format", WRITABLE)
 @pytest.mark.parametrize("size", [(40, 30), (1, 1), (3, 257)])
 def test_every_format(picture: Callable[..., bytes], format: str, size: tuple[int, int]) -> None:
     pixels = decode_image(picture(size=size, format=format))
@@ -37,10 +56,49 @@ def test_avif_is_known_where_pillow_knows_it() -> None:
     assert ("AVIF" in FORMATS) == features.check("avif")
 
 
-@pytest.mark.parametrize("format", ["PPM", "ICO", "TGA", "EPS", "PCX", "JPEG2000"])
+@pytest.mark.parametrize("format", ["EPS", "PDF", "ICNS", "SPIDER"])
 def test_other_formats_are_refused(picture: Callable[..., bytes], format: str) -> None:
+    mode = {"mode": "F", "colour": 0.5} if format == "SPIDER" else {}
     with pytest.raises(InvalidMedia):
-        decode_image(picture(format=format), param=PARAM)
+        decode_image(picture(format=format, **mode), param=PARAM)
+
+
+def test_every_format_that_is_opened_is_one_that_is_let_in() -> None:
+    """The front door knows the format by the first bytes of each of them."""
+    assert set(FORMATS) <= set(Image.OPEN)
+    assert {"EPS", "WMF", "FPX", "MIC", "ICNS", "IPTC", "FITS", "SPIDER", "MPEG", "IM"}.isdisjoint(FORMATS)
+
+
+def test_an_icon(picture: Callable[..., bytes]) -> None:
+    assert decode_image(picture(size=(48, 48), format="ICO")).shape == (48, 48, 3)
+
+
+@pytest.mark.parametrize("inner", ["png", "bmp"])
+def test_a_picture_inside_an_icon_may_not_be_larger_than_it_says(inner: str) -> None:
+    side = 8000
+    if inner == "png":
+        body = encoded(Image.new("1", (side, side)), "PNG")
+    else:
+        body = struct.pack("<IiiHHIIiiII", 40, side, 2 * side, 1, 1, 0, 0, 0, 0, 0, 0) + bytes(2000)
+    icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(body), 22) + body
+    with pytest.raises(TooLarge) as caught:
+        decode_image(icon, param=PARAM)
+    assert caught.value.param == PARAM
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"P3 1001 1000 255 " + b"1 " * 100,
+        b"P5 1001 1000 1023 " + bytes(100),
+        b"qoif" + struct.pack(">II", 1001, 1000) + b"\x03\0" + bytes(100),
+        b"BM" + struct.pack("<IHHI", 200, 0, 0, 1078) + struct.pack("<IiiHHIIiiII", 40, 1001, 1000, 1, 8, 1, *(0,) * 5)
+        + bytes(1200),
+    ],
+)  # fmt: skip
+def test_what_takes_long_to_decode_may_have_fewer_pixels(data: bytes) -> None:
+    with pytest.raises(TooLarge, match="of this format may have 1000000 pixels"):
+        decode_image(data, param=PARAM)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +192,7 @@ def test_an_animation_is_its_first_frame(format: str) -> None:
     assert pixels[8, 8].tolist() == [255, 0, 0]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WRITABLE)
 def test_truncated_pictures_are_invalid(format: str) -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
     data = encoded(noise, format)

@@ -19,7 +19,7 @@ from omni.contract.errors import (
     TooLarge,
 )
 from omni.contract.handover import Handover
-from omni.contract.job import MediaPart, VideoOptions
+from omni.contract.job import PROBE_PRIORITY, MediaPart, VideoOptions
 from omni.contract.params import SamplingParams, Settings
 from omni.contract.tensors import StageMessage, pack, unpack
 from omni.stages.drive import Drive
@@ -248,6 +248,17 @@ def test_queries_go_before_prefills(job: JobMaker, image_part: Callable[..., Med
         gate.open.set()
         drive.finish()
         assert gate.order == ["a", "b", "c", "prefill"]
+
+
+def test_a_probe_waits_for_nobody(job: JobMaker, image_part: Callable[..., MediaPart], gate: Gate) -> None:
+    with Drive("preprocess", workers=1) as drive:
+        for number, (name, priority) in enumerate((("a", 0), ("b", 0), ("probe", PROBE_PRIORITY))):
+            drive.open(name)
+            drive.push(name, job([image_part(name, colour=(number, 0, 0))], priority=priority))
+        until(lambda: sorted(gate.order) == ["a", "probe"])
+        gate.open.set()
+        drive.finish()
+        assert sorted(gate.order) == ["a", "b", "probe"]
 
 
 def test_abort_forgets_at_once(job: JobMaker, image_part: Callable[..., MediaPart], gate: Gate) -> None:

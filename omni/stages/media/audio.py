@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Final
 
+import av
 import numpy as np
 import numpy.typing as npt
 import soxr
@@ -19,6 +20,11 @@ from omni.stages.media.limits import Check, MediaLimits, decoding, unchecked
 
 Samples = npt.NDArray[np.float32]
 
+PLANES: Final = 7
+"""Channels that PyAV 18 reads as planes: it looks for the end of a list that ends by itself only when it isn't full,
+and reads memory that isn't the frame's when there are 8 or more."""
+LEAST_RATE: Final = 1000
+"""Hertz. Slower sounds are none, and a few bytes of one would become minutes of samples."""
 _GATHER: Final = 1 << 16
 """Samples that are resampled at once; a codec's frames are too short to be worth a call each."""
 
@@ -60,6 +66,8 @@ def decode_sound(
 
 def mono(frame: AudioFrame) -> Samples:
     """The mean of a frame's channels as float32 [samples], full scale is 1."""
+    if frame.format.is_planar and frame.layout.nb_channels > PLANES:
+        (frame,) = av.AudioResampler(format=frame.format.packed).resample(frame)
     raw = frame.to_ndarray()
     if not frame.format.is_planar:
         raw = raw.reshape(-1, frame.layout.nb_channels).T
@@ -72,6 +80,8 @@ def mono(frame: AudioFrame) -> Samples:
 def _at_most(frames: Iterable[AudioFrame], seconds: float, what: str, param: str) -> Iterator[tuple[int, Samples]]:
     heard = Fraction()
     for frame in frames:
+        if frame.sample_rate < LEAST_RATE:
+            raise InvalidMedia(f"The {what} has fewer than {LEAST_RATE} samples a second.", param=param)
         heard += Fraction(frame.samples, frame.sample_rate)
         if heard > seconds:
             raise TooLarge(f"The {what} is longer than {seconds:g} seconds.", param=param)

@@ -10,10 +10,14 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, features
 
 from omni.contract.errors import InvalidMedia, TooLarge
+from omni.contract.pictures import PICTURES, icon_pixels
 from omni.stages.media.limits import MediaLimits, decoding
 
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(("AVIF",) if features.check("avif") else ()))
-"""What is opened at all. Pillow knows many more, among them ones that start other programs."""
+FORMATS: Final = tuple(name for name in PICTURES.values() if name != "AVIF" or features.check("avif"))
+"""What is opened at all."""
+
+SLOW_PIXELS: Final = 1_000_000
+"""Most pixels of what Pillow decodes in Python, such as QOI and run-length coded BMP: seconds for a million of them."""
 
 _UPRIGHT: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -37,6 +41,8 @@ def decode_image(data: bytes, limits: MediaLimits | None = None, param: str = ""
     if not data:
         raise InvalidMedia("The image is empty.", param=param)
     with decoding("image", param):
+        if icon_pixels(data) > limits.image_pixels:
+            raise TooLarge(f"The image has more than {limits.image_pixels} pixels.", param=param)
         try:
             opened = Image.open(BytesIO(data), formats=FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -48,6 +54,8 @@ def decode_image(data: bytes, limits: MediaLimits | None = None, param: str = ""
                 raise TooLarge(
                     f"The image has {width}x{height} pixels; at most {limits.image_pixels} are allowed.", param=param
                 )
+            if width * height > SLOW_PIXELS and any(tile.codec_name in Image.DECODERS for tile in image.tile):
+                raise TooLarge(f"Images of this format may have {SLOW_PIXELS} pixels.", param=param)
             image.load()
             return _rgb(_upright(image))
 

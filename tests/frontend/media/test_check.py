@@ -38,7 +38,10 @@ def picture(format: str) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO", "TGA", "QOI")
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_images_pass(format: str) -> None:
     check("image", picture(format), "images.0", MediaLimits())
 
@@ -83,6 +86,13 @@ def test_too_many_pixels_also_of_bombs(width: int, height: int) -> None:
     with pytest.raises(TooLarge, match="10000 pixels") as refusal:
         check("image", png(width, height), "x", LIMITS)
     assert refusal.value.param == "x"
+
+
+def test_an_icon_with_a_bomb_inside_is_not_opened() -> None:
+    bomb = png(101, 100)
+    icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(bomb), 22) + bomb
+    with pytest.raises(TooLarge, match="10000 pixels"):
+        check("image", icon, "x", LIMITS)
 
 
 def test_as_many_pixels_as_may_be_pass() -> None:

@@ -48,6 +48,15 @@ def test_any_known_format(format: str) -> None:
     assert look(data, False, PIXELS) == (digest, None)
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}], ids=str)
+def test_any_ordinary_jpeg_is_like_its_full_decode(mode: str, options: dict[str, object]) -> None:
+    data = file(photo(640, 360).convert(mode), **options)
+    _, thumbnail = look(data, True, PIXELS)
+    assert thumbnail is not None
+    assert evs.similarity(thumbnail, published(data)) > 0.999
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "I;16", "CMYK"])
 def test_any_mode(mode: str) -> None:
     data = file(photo().convert("L" if mode == "I;16" else mode), "JPEG" if mode == "CMYK" else "PNG")

@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from frontend.media.fetch import Claim, unclaimed
 from frontend.media.limits import MediaLimits
-from frontend.media.resolve import OFFLOAD_BYTES, resolve
+from frontend.media.resolve import AT_ONCE, OFFLOAD_BYTES, resolve
 from frontend.media.sources import Sources
 from omni.contract.errors import InvalidMedia, NotSupported, OmniError, TooLarge
 from omni.contract.job import MediaKind, MediaPart
@@ -184,3 +185,72 @@ async def test_large_media_leave_the_event_loop_alone() -> None:
     ticking.cancel()
     assert part.digest == hashlib.sha256(data).hexdigest()
     assert ticks > before
+
+
+class SlowWeb(Sources):
+    """Every URL takes until `answer`, but for one that fails at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+        self.now = self.most = 0
+        self.size = len(GIF)
+
+    async def read(self, source: str, max_bytes: int, claim: Claim = unclaimed) -> bytes:
+        if source.endswith("gone"):
+            raise InvalidMedia("the URL answered with status 404.")
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.answer.wait()
+        finally:
+            self.now -= 1
+        claim(self.size)
+        return GIF
+
+
+def remote(count: int) -> list[Reference]:
+    return [Reference("image", f"https://example.com/{n}", f"images.{n}") for n in range(count)]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_urls_are_fetched_together_but_not_too_many() -> None:
+    web = SlowWeb()
+    work = asyncio.create_task(resolve(remote(AT_ONCE + 5), LIMITS, web))
+    await until(lambda: web.now == AT_ONCE)
+    web.answer.set()
+    parts = await work
+    assert [part.param for part in parts] == [f"images.{n}" for n in range(AT_ONCE + 5)]
+    assert web.most == AT_ONCE
+
+
+async def test_one_that_fails_ends_the_others_at_once() -> None:
+    web = SlowWeb()
+    with pytest.raises(InvalidMedia) as refusal:
+        await resolve([*remote(3), Reference("image", "https://example.com/gone", "images.3")], LIMITS, web)
+    assert refusal.value.param == "images.3"
+    assert refusal.value.message == "images.3: the URL answered with status 404."
+    assert web.now == 0
+
+
+async def test_a_client_that_leaves_ends_all_fetches() -> None:
+    web = SlowWeb()
+    work = asyncio.create_task(resolve(remote(3), LIMITS, web))
+    await until(lambda: web.now == 3)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert web.now == 0
+
+
+async def test_what_is_fetched_counts_before_it_is_all_there() -> None:
+    web = SlowWeb()
+    web.answer.set()
+    web.size = 1000
+    with pytest.raises(TooLarge, match="2500 bytes in all") as refusal:
+        await resolve(remote(4), MediaLimits(request_bytes=2500), web)
+    assert refusal.value.param == "images.2"

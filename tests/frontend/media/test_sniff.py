@@ -49,7 +49,8 @@ def clip(container: str, codec: str) -> bytes:
     ("format", "name"),
     [
         ("PNG", "png"), ("JPEG", "jpeg"), ("WEBP", "webp"), ("GIF", "gif"), ("BMP", "bmp"), ("TIFF", "tiff"),
-        ("AVIF", "avif"),
+        ("AVIF", "avif"), ("JPEG2000", "jpeg2000"), ("ICO", "ico"), ("PPM", "ppm"), ("QOI", "qoi"), ("DDS", "dds"),
+        ("PCX", "pcx"), ("SGI", "sgi"), ("TGA", "tga"),
     ],
 )  # fmt: skip
 def test_pictures(format: str, name: str) -> None:
@@ -90,7 +91,23 @@ def test_heic_is_known_by_any_of_its_brands() -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [b"", b"<svg xmlns=", b"%PDF-1.7", b"PK\3\4", b"\xff", b"\x7fELF", b"#!/bin/sh", b"RIFF\0\0\0\0CDDA"]
+    "head",
+    [
+        b"",
+        b"P5",
+        b"P7 332\n",
+        b"\0\0\2\0\0\0",
+        b"\n\5\2",
+        b"\0\0\1\xba" + bytes(60),
+        bytes(64),
+        b"<svg xmlns=",
+        b"%PDF-1.7",
+        b"PK\3\4",
+        b"\xff",
+        b"\x7fELF",
+        b"#!/bin/sh",
+        b"RIFF\0\0\0\0CDDA",
+    ],
 )
 def test_other_things_are_nothing(head: bytes) -> None:
     assert sniff(head) is None

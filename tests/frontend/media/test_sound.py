@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from support.speech import silence, speak
 
+from bench.voice import silence, speak
+from frontend import ear as ear_module
+from frontend.ear import SileroEar, hear_all, pitches_of
 from frontend.media import g711
 from frontend.media.resample import Resampler
-from frontend.media.vad import VoiceDetector
+from frontend.media.vad import VoiceDetector, probabilities
 from frontend.protocol.realtime_config import Format
-from frontend.senses import Resampled, SileroEar, pitch_of
+from frontend.protocol.speech import Window
+from frontend.senses import Resampled
 
 pytestmark = pytest.mark.process
 
@@ -109,18 +114,54 @@ def test_streams_are_independent_and_a_reset_starts_afresh() -> None:
     alone = SileroEar(16_000).hear(pcm)
     both = [(one.hear(pcm[at : at + 1_024]), other.hear(bytes(1_024))) for at in range(0, len(pcm), 1_024)]
     assert [window for windows, _ in both for window in windows] == list(alone)
-    one.reset()
+    one.reset(pitch=True)
     assert list(one.hear(pcm)) == list(alone)
+
+
+def test_many_ears_hear_what_each_would_alone() -> None:
+    sounds = {rate: silence(0.2, rate) + speak("Hello there.", rate=rate).pcm for rate in (8_000, 16_000, 24_000)}
+    rates = [8_000, 16_000, 24_000] * 7
+    ears = [SileroEar(rate) for rate in rates]
+    alone = {rate: list(SileroEar(rate).hear(pcm)) for rate, pcm in sounds.items()}
+    heard: list[list[Window]] = [[] for _ in ears]
+    for step in range(10):
+        asked = []
+        for n, (ear, rate) in enumerate(zip(ears, rates, strict=True)):
+            size = rate // 50 * (1 + n % 4) * 2  # some of them are ahead of others
+            pcm = sounds[rate]
+            asked.append((ear, pcm[step * size :] if step == 9 else pcm[step * size : (step + 1) * size]))
+        for windows, more in zip(heard, hear_all(asked), strict=True):
+            windows += more
+    for windows, rate in zip(heard, rates, strict=True):
+        assert [one.voice for one in windows] == pytest.approx([one.voice for one in alone[rate]], abs=1e-4)
+        assert [one.pitch for one in windows] == pytest.approx([one.pitch for one in alone[rate]], abs=1e-2)
+
+
+def test_a_microphone_that_is_off_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(detectors: Sequence[VoiceDetector], windows: Sequence[Any]) -> list[float]:
+        asked.append(len(windows))
+        return probabilities(detectors, windows)
+
+    monkeypatch.setattr(ear_module, "probabilities", counted)
+    spoken = speak("Hello there.", rate=16_000).pcm
+    ear = SileroEar(16_000)
+    ear.hear(bytes(16_000 * 2 * 4))
+    assert len(asked) == ear_module.MUTE_WINDOWS
+    after = [one.voice for one in ear.hear(spoken)]
+    fresh = [one.voice for one in SileroEar(16_000).hear(spoken)]
+    assert np.flatnonzero(np.array(after) >= 0.5)[0] == np.flatnonzero(np.array(fresh) >= 0.5)[0]
 
 
 def test_a_detector_wants_whole_windows() -> None:
     with pytest.raises(ValueError, match="window"):
-        VoiceDetector(16_000).probability(np.zeros(100, np.float32))
+        probabilities([VoiceDetector(16_000)], [np.zeros(100, np.float32)])
 
 
 def test_pitch() -> None:
     time = np.arange(1_024) / 16_000
-    for hertz in (90.0, 150.0, 300.0):
-        sound = sum(np.sin(2 * np.pi * hertz * k * time) / k for k in range(1, 6))
-        assert pitch_of(np.asarray(sound, np.float32), 16_000) == pytest.approx(hertz, rel=0.03)
-    assert pitch_of(np.zeros(1_024, np.float32), 16_000) == 0
+    voices = (90.0, 150.0, 300.0)
+    sounds = [sum(np.sin(2 * np.pi * hertz * k * time) / k for k in range(1, 6)) for hertz in voices]
+    found = pitches_of(np.asarray([*sounds, np.zeros(1_024)], np.float32), 16_000)
+    assert found == [*(pytest.approx(hertz, rel=0.03) for hertz in voices), 0.0]

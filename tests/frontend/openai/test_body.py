@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from frontend.openai import body
 from frontend.openai.body import LIFT_BYTES, JsonBody
-from omni.contract.errors import InvalidRequest
+from omni.contract.errors import InvalidRequest, TooLarge
 
 pytestmark = pytest.mark.pure
 
@@ -51,6 +51,24 @@ def test_a_long_data_url_and_long_base64_are_lifted_and_never_become_text() -> N
     assert read_back["url"] == url.encode()
     assert read_back["data"] == b"B" * (2 * LIFT_BYTES)
     assert read_back["short"] == "data:x"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000, 1 << 20])
+def test_escaped_slashes_are_slashes_also_in_what_is_lifted(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PHP writes JSON."""
+    monkeypatch.setattr(body, "LIFT_BYTES", 64)
+    url = "data:image/png;base64," + "A/+/" * 100
+    text = json.dumps({"url": url, "text": 'a/\\/\\\\/"/', "/": "/"}).replace("/", "\\/").encode()
+    read_back = read(text, size)
+    assert read_back == {"url": url.encode(), "text": 'a/\\/\\\\/"/', "/": "/"}
+    assert isinstance(read_back["url"], bytearray)
+
+
+def test_what_is_not_lifted_is_bounded() -> None:
+    small = JsonBody(1000)
+    small.feed(b'{"url": "data:' + b"A" * 100_000 + b'", "text": "')
+    with pytest.raises(TooLarge, match="1000 bytes"):
+        small.feed(b'short", "list": [' + b"1," * 500)
 
 
 def test_other_long_strings_stay_text() -> None:
