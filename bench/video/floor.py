@@ -1,7 +1,6 @@
 """The floor: what an asyncio server costs that does nothing but take frames. `python -m bench.video.floor PORT`.
 
 Raw ASGI on the same uvicorn, fast libraries, a decode at reduced scale in grey, no validation, no limits, no threads.
-Needs simplejpeg, which nothing else here does: `pip install simplejpeg`.
 """
 
 from __future__ import annotations

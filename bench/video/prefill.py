@@ -42,10 +42,13 @@ class Session:
 
 
 async def ask(session: Session) -> dict[str, Any]:
-    """A question; when its first token came, and the whole answer."""
+    """A question; when its first token came, and the whole answer.
+
+    What tells of the first token is `video.frames.consumed`: of random weights, its text is often half a character.
+    """
     began = time.perf_counter()
     await session.send(type="video.query", text="What happens?")
-    await session.until("response.text.delta")
+    await session.until("video.frames.consumed")
     first = time.perf_counter() - began
     text = (await session.until("response.text.done"))["text"]
     usage = (await session.until("response.done"))["usage"]
@@ -71,7 +74,7 @@ async def measure(port: int, frames: Sequence[bytes], speech: bool, settle: floa
         session = Session(ws)
         await session.send(type="session.config", **config)
         for data in frames:
-            await session.send(type="video.frame", data=base64.b64encode(data).decode())
+            await session.send(type="video.frame", frame_id="x", data=base64.b64encode(data).decode())
         await session.send(type="ping")
         await session.until("pong")
         await asyncio.sleep(settle)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -18,24 +17,20 @@ import pybase64
 
 from frontend.protocol.frames import Frame
 from frontend.protocol.lane import Lane
-from frontend.protocol.session import Action, Cancel, Close, Send, Start, Work
-from frontend.protocol.turns import Outcome, Turns
-from frontend.protocol.video_answer import Answer, Event
+from frontend.protocol.session import Action, Close, Send, Work
+from frontend.protocol.video_answer import Event
 from frontend.protocol.video_audio import Hearing
 from frontend.protocol.video_config import SessionConfig, parse
 from frontend.protocol.video_deployment import Deployment
-from frontend.protocol.video_prompt import Conversation
+from frontend.protocol.video_dialogue import Dialogue, Query
 from frontend.protocol.video_sight import Sight, error, refusal
-from frontend.protocol.warmup import Warmup
 from omni.contract.chunk import Chunk
-from omni.contract.errors import InvalidMedia, InvalidRequest, MediaMissing, OmniError, TooLarge
+from omni.contract.errors import InvalidRequest, OmniError, TooLarge
 
 MAX_LANE: Final = 1024
 """Messages that may wait behind a frame; a client that sends more is not in earnest."""
 MAX_SHOWN: Final = 100
 """Characters of an unknown type that an error repeats."""
-MAX_RESENDS: Final = 2
-"""How often the stages may say that they lack the bytes of frames before a turn has failed."""
 
 
 class State(enum.Enum):
@@ -43,16 +38,6 @@ class State(enum.Enum):
     OPEN = enum.auto()
     DRAINING = enum.auto()
     CLOSED = enum.auto()
-
-
-@dataclass(slots=True, eq=False)
-class _Query:
-    """A question, from its message until its turn is over."""
-
-    text: Any
-    pcm: bytes
-    frames: list[Frame] = field(default_factory=list)
-    resends: int = 0
 
 
 class VideoSession:
@@ -68,20 +53,13 @@ class VideoSession:
         self._unsent = False
         self._lane: Lane[Frame] = Lane()
         self._hearing = Hearing(self._limits.audio_bytes, self._limits.audio_overflow, deployment.budget)
-        self._turns = Turns()
-        self._waiting: _Query | None = None
+        self._waiting: Query | None = None
         """The question that is in the lane."""
-        self._query: _Query | None = None
-        """The question that is being answered,"""
-        self._answer: Answer | None = None
-        """and its answer. Both are there while a turn lives."""
         self._configure(SessionConfig())
 
     def _configure(self, config: SessionConfig) -> None:
-        self._config = config
         self._sight = Sight(config, self._deployment)
-        self._conversation = Conversation(self._deployment.new_id(), config)
-        self._warmup = Warmup(self._deployment.prefill)
+        self._dialogue = Dialogue(config, self._deployment, self._sight, self._hearing, self._do, self._send)
 
     # -- what the driver tells
 
@@ -98,19 +76,10 @@ class VideoSession:
         self._settle()
 
     def feed(self, turn: int, chunk: Chunk, now: float) -> None:
-        if self._warmup.heard(turn) or self._turns.find(turn) is None:
-            return
-        assert self._query is not None
-        assert self._answer is not None
-        for frame in self._query.frames:
-            frame.delivered = True
-        self._send(self._answer.feed(chunk, now))
+        self._dialogue.feed(turn, chunk, now)
 
     def ended(self, turn: int, error: OmniError | None, now: float) -> None:
-        if self._warmup.running == turn:
-            self._end_warmup(error)
-        elif self._turns.find(turn) is not None and not (error and self._ask_again(error)):
-            self._end_turn("completed" if error is None else "failed", error)
+        self._dialogue.ended(turn, error)
         self._since = now
         self._settle()
 
@@ -131,7 +100,7 @@ class VideoSession:
     def next_timer(self) -> float | None:
         if self.state is State.CONFIG:
             return self._since + self._limits.config_timeout
-        busy = self._unsent or self._lane or self._turns.live is not None
+        busy = self._unsent or self._lane or self._dialogue.answering
         return None if self.state is not State.OPEN or busy else self._since + self._limits.idle_timeout
 
     def actions(self) -> list[Action]:
@@ -139,9 +108,6 @@ class VideoSession:
         return out
 
     def lost(self, now: float) -> None:
-        if (turn := self._turns.live) is not None:
-            self._out.append(Cancel(turn.number))
-            self._turns.end("cancelled")
         self._close()
 
     # -- messages
@@ -199,23 +165,23 @@ class VideoSession:
             self._lane.add(take, frame, _tried(look))
         else:
             self._lane.hold(frame.number, take, frame)
-            self._out.append(Work(frame.number, look))
+            self._do(Work(frame.number, look))
 
     def _on_audio(self, event: Mapping[str, Any], now: float) -> None:
         self._hear(event.get("data"))
 
     def _on_query(self, event: Mapping[str, Any], now: float) -> None:
         """An answer that is being given is stopped at once; the new question waits for the frames before it."""
-        self._end_turn("cancelled")
+        self._dialogue.cut_off()
         if self._waiting is not None:
             self._hearing.give_back(self._waiting.pcm)
         self._hear(event.get("audio_data"))
-        query = self._waiting = _Query(event.get("text") or "", self._hearing.take())
+        query = self._waiting = Query(event.get("text") or "", self._hearing.take())
         self._then(lambda _: self._ask(query))
 
     def _on_done(self, event: Mapping[str, Any], now: float) -> None:
         self.state = State.DRAINING
-        self._stop_warmup()
+        self._dialogue.stop_reading()
 
     def _hear(self, data: Any) -> None:
         """Whatever isn't base64 is skipped, as the protocol has it."""
@@ -246,134 +212,45 @@ class VideoSession:
     def _settle(self) -> None:
         """Bring everything as far as it goes."""
         self._lane.run()
-        if self._lane or self._turns.live is not None:
+        if self._lane or self._dialogue.answering:
             return
         if self.state is State.DRAINING:
             self._send([{"type": "session.done"}])
-            self._out.append(Close(1000, "done"))
+            self._do(Close(1000, "done"))
             self._close()
         elif self.state is State.OPEN:
-            self._warm_up()
+            self._dialogue.read_ahead()
 
-    # -- turns
-
-    def _ask(self, query: _Query) -> None:
-        if query is not self._waiting:  # another one has overtaken it
-            return None
-        self._waiting = None
-        query.frames = self._sight.question()
-        problem = self._config.sampling_problem
-        if not isinstance(query.text, str):
-            problem = InvalidRequest("text must be a string")
-        elif len(query.text) > self._limits.text_chars:
-            problem = TooLarge(f"text may have {self._limits.text_chars} characters")
-        if not query.frames:
-            self._send([error("No frames buffered")])
-        elif problem is not None:
-            self._send([error(f"Failed to build request: {problem.message}", problem.code)])
-        else:
-            self._stop_warmup()
-            return self._begin_turn(query)
-        self._hearing.give_back(query.pcm)
-        return None
-
-    def _begin_turn(self, query: _Query) -> None:
-        id = self._deployment.new_id()
-        turn = self._turns.begin(f"video-{id[:12]}")
-        streamed = self._deployment.streamed()
-        self._query = query
-        self._answer = Answer(turn, self._config, streamed, query.frames, self._sight.named)
-        self._out.append(Start(turn.number, self._conversation.query(id, query.frames, query.pcm, query.text)))
-
-    def _ask_again(self, error: OmniError) -> bool:
-        """Whether the turn, of which the client has seen nothing yet, could be asked for once more."""
-        query, turn, answer = self._query, self._turns.live, self._answer
-        if query is None or turn is None or answer is None or turn.started:
-            return False
-        if isinstance(error, MediaMissing) and query.resends < MAX_RESENDS:
-            query.resends += 1
-            self._resend(query.frames)
-        elif (bad := self._undecodable(error, query.frames)) is not None:
-            query.frames = answer.frames = [frame for frame in query.frames if frame.digest != bad.digest]
-        else:
-            return False
-        turn.number = self._turns.number()
-        job = self._conversation.query(self._deployment.new_id(), query.frames, query.pcm, query.text)
-        self._out.append(Start(turn.number, job))
-        return True
-
-    def _end_turn(self, outcome: Outcome, error: OmniError | None = None) -> None:
-        """Say what is missing of the living turn, if there is one. Only a completed one is remembered."""
-        turn, query, answer = self._turns.live, self._query, self._answer
-        if turn is None or query is None or answer is None:
-            return
-        if outcome == "cancelled":
-            self._out.append(Cancel(turn.number))
-        self._send(answer.end(outcome, error))
-        self._turns.end(outcome)
-        self._query = self._answer = None
-        if outcome == "completed":
-            self._conversation = self._conversation.after(query.text, turn.text)
-        else:
-            self._hearing.give_back(query.pcm)
-
-    def _undecodable(self, problem: OmniError, asked: Iterable[Frame]) -> Frame | None:
-        """The frame that the stages couldn't decode, which is let go of."""
-        if not isinstance(problem, (InvalidMedia, TooLarge)):
-            return None
-        bad = self._sight.undecodable(problem.param, asked)
-        if bad is not None:
-            self._send([error("Frame decode failed", InvalidMedia.code)])
-        return bad
-
-    def _resend(self, frames: Iterable[Frame]) -> None:
-        """The stages lost what they were given."""
-        self._sight.forget_delivery()
-        for frame in frames:
-            frame.delivered = False
-
-    # -- prefill
-
-    def _warm_up(self) -> None:
-        if self._warmup.due(self._conversation, self._sight.frames):
-            number = self._turns.number()
-            frames = list(self._sight.frames)
-            self._warmup.begin(number, self._conversation, frames)
-            self._out.append(Start(number, self._conversation.warmup(self._deployment.new_id(), frames)))
-
-    def _end_warmup(self, problem: OmniError | None) -> None:
-        frames = self._warmup.end(problem)
-        if isinstance(problem, MediaMissing):
-            self._resend(frames)
-        elif problem is not None:
-            self._undecodable(problem, frames)
-
-    def _stop_warmup(self) -> None:
-        if (number := self._warmup.stop()) is not None:
-            self._out.append(Cancel(number))
+    def _ask(self, query: Query) -> None:
+        if query is self._waiting:  # no other one has overtaken it
+            self._waiting = None
+            self._dialogue.ask(query)
 
     # -- sending and ending
+
+    def _do(self, action: Action) -> None:
+        self._out.append(action)
 
     def _send(self, events: Iterable[Event]) -> None:
         for event in events:
             if self.state is not State.CLOSED:
                 self._unsent = True
-                self._out.append(Send(event))
+                self._do(Send(event))
 
     def _fail(self, message: str, close: Close, code: str = InvalidRequest.code) -> None:
         """End the session for a reason that the client is told."""
-        self._end_turn("cancelled")
+        self._dialogue.cut_off()
         self._send([error(message, code, fatal=True)])
-        self._out.append(close)
+        self._do(close)
         self._close()
 
     def _close(self) -> None:
-        self._stop_warmup()
+        self._dialogue.drop()
         self.state = State.CLOSED
         self._sight.release(self._lane.clear())
         self._sight.close()
         self._hearing.clear()
-        self._waiting = self._query = self._answer = None
+        self._waiting = None
 
 
 def _tried(function: Callable[[], Any]) -> Any:

@@ -46,7 +46,7 @@ class Answer:
             self.turn.started = True
             self._ready_ms = now * 1000
             yield self._event("response.start")
-        if (chunk.text or chunk.audio or chunk.finish) and not self._consumed:
+        if (chunk.tokens or chunk.text or chunk.audio or chunk.finish) and not self._consumed:
             self._consumed = True
             if self._named:
                 yield self._frames_consumed(now * 1000)

@@ -24,6 +24,15 @@ class Picture:
     """Where in the clip it belongs, milliseconds."""
 
 
+def duration(path: str) -> float:
+    """Seconds of a clip; 0 when it doesn't say. Raises `Unreadable`."""
+    try:
+        with av.open(path) as clip:
+            return (clip.duration or 0) / av.time_base
+    except (OSError, av.FFmpegError) as problem:
+        raise Unreadable(f"{path} can't be read as a video: {problem}") from None
+
+
 def pictures(path: str, fps: float, quality: int = 80, longest: int = 1280) -> Iterator[Picture]:
     """`fps` frames per second of a clip, each side at most `longest` pixels. Raises `Unreadable`."""
     due = 0.0

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sys
 import wave
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
+from support.clips import write_clip
 from support.front import front, serving
 
 from frontend.engine.fake import FakeEngine
+from omni.client.common import BAR, bar
+from omni.client.socket import address
+from omni.client.video import PATH
 
 pytestmark = [pytest.mark.process, pytest.mark.anyio]
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three seconds: a picture that changes, and a tone."""
-    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    with av.open(str(path), "w") as out:
-        video = out.add_stream("mpeg4", rate=10)
-        video.width, video.height, video.pix_fmt = 160, 120, "yuv420p"
-        audio = out.add_stream("aac", rate=16_000)
-        for n in range(30):
-            pixels = np.full((120, 160, 3), n * 8, np.uint8)
-            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
-        tone = (np.sin(np.arange(48_000) * 0.2) * 0.3).astype(np.float32)[None]
-        frame = av.AudioFrame.from_ndarray(tone, "fltp", "mono")
-        frame.sample_rate = 16_000
-        out.mux(audio.encode(frame))
-        out.mux(video.encode(None))
-        out.mux(audio.encode(None))
-    return path
+    return write_clip(tmp_path_factory.mktemp("clip") / "clip.mp4")
 
 
 async def ran(*arguments: str) -> tuple[int, str, str]:
@@ -73,12 +61,37 @@ async def test_speech_is_saved(clip: Path, tmp_path: Path) -> None:
     file = tmp_path / "answer.wav"
     async with serving(front()) as running:
         status, out, err = await ran(
-            "--url", socket(running.url), "--video", str(clip), "--query", "one two", "--save", str(file),
+            "--url", running.url, "--video", str(clip), "--query", "one two", "--save", str(file), "--json",
         )  # fmt: skip
-    assert status == 0, err
-    assert out == "> one two\none two\n"
+    assert (status, err) == (0, "")
+    told = json.loads(out)
+    assert (told["frames_sent"], told["sound_s"] > 2.9, told["speech_s"]) == (6, True, 0.16)
+    (answer,) = told["answers"]
+    assert (answer["query"], answer["text"], answer["status"]) == ("one two", "one two", "completed")
+    assert 0 < answer["frames"] <= told["frames_kept"] + 1
+    assert answer["first_token_s"] > 0
+    assert answer["first_sound_s"] > 0
     with wave.open(str(file)) as speech:
         assert (speech.getframerate(), speech.getnframes()) == (24_000, 2 * 1920)
+
+
+def test_how_far_the_upload_is() -> None:
+    assert bar(0.0, 3.0) == f"[{'.' * BAR}]   0%"
+    assert bar(1.5, 3.0) == f"[{'#' * (BAR // 2)}{'.' * (BAR // 2)}]  50%"
+    assert bar(4.0, 3.0).endswith("100%")
+    assert bar(4.0, 0.0).endswith("  0%")
+
+
+@pytest.mark.parametrize(
+    ("url", "socket"),
+    [
+        ("http://localhost:8000", "ws://localhost:8000/v1/video/chat/stream"),
+        ("https://host/omni/", "wss://host/omni/v1/video/chat/stream"),
+        ("ws://host/v1/video/chat/stream?model=x", "ws://host/v1/video/chat/stream?model=x"),
+    ],
+)
+def test_the_server_or_the_socket_is_named(url: str, socket: str) -> None:
+    assert address(url, PATH) == socket
 
 
 async def test_failures_are_told_in_a_line(clip: Path, tmp_path: Path) -> None:
@@ -86,7 +99,7 @@ async def test_failures_are_told_in_a_line(clip: Path, tmp_path: Path) -> None:
     nothing.write_bytes(b"nothing")
     async with serving(front(api_keys="secret")) as running:
         url = socket(running.url)
-        key = ("--api-key", "secret")
+        key = ("--key", "secret")
         for arguments, words in (
             (("--url", "ws://127.0.0.1:1/", "--video", str(clip)), "can't reach"),
             (("--url", url, "--video", str(clip)), "can't reach"),

@@ -8,14 +8,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
+import grpc
 import pytest
 from support.ask import answer, job
 from support.stages import seconds_until, stage_metrics, until_held
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from frontend.engine.triton import TritonEngine
+from omni.contract.errors import Unavailable
+from omni.contract.names import THINKER
+from omni.contract.tensors import Control
 from omni.launch.server import EmbeddedTriton
+from omni.runtime.loop import MAX_LEASES
 
 pytestmark = [pytest.mark.triton, pytest.mark.anyio]
 
@@ -102,3 +110,29 @@ def test_a_killed_front_door_stops_every_stage(triton: EmbeddedTriton) -> None:
             seconds_until(triton.metrics_url)
             took.append(time.monotonic() - began)
     assert min(took) < LIMIT_S
+
+
+async def leases(count: int) -> AsyncIterator[Any]:
+    """Requests for so many leases of the thinker, on a stream that stays open."""
+    for number in range(count):
+        data = Control("lease", f"lease {number}").dumps()
+        request = service_pb2.ModelInferRequest(model_name=THINKER, id=str(number))
+        request.inputs.add(name="CONTROL", datatype="BYTES", shape=[1])
+        request.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
+        yield request
+    await asyncio.Event().wait()
+
+
+async def test_a_front_door_without_a_lease_waits_for_one(triton: EmbeddedTriton) -> None:
+    async with grpc.aio.insecure_channel(triton.grpc_url) as channel:
+        others = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(leases(MAX_LEASES + 5))
+        answers = [await others.read() for _ in range(MAX_LEASES + 5)]
+        refused = [b"overloaded" in reply.infer_response.SerializeToString() for reply in answers]
+        assert refused.count(True) >= 5
+        late = TritonEngine(triton.grpc_url, connect_timeout_s=1)
+        await late.start()
+        with pytest.raises(Unavailable):
+            await answer(late, job("hello"))
+        others.cancel()
+    assert (await answer(late, job("hello"))).text
+    await late.close()

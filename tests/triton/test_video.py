@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from frontend.engine.triton import TritonEngine
 from frontend.settings import Settings
 from omni.contract.chunk import Chunk
 from omni.contract.job import Job, Part, TextPart
-from omni.contract.names import THINKER
+from omni.contract.names import CODE2WAV, THINKER
 from omni.launch.server import EmbeddedTriton
 from omni.stages.dummy.tones import decode
 
@@ -177,25 +178,36 @@ async def test_bytes_that_the_stages_lost_are_sent_again(triton: EmbeddedTriton)
 
 
 class Slow(TritonEngine):
-    """Has the thinker take its time."""
+    """Has the stages take their time: `speech` those that speak, otherwise the thinker."""
+
+    speech = False
 
     def generate(self, job: Job) -> AsyncGenerator[Chunk, None]:
-        stage = {**job.settings.stage, THINKER: {"token_interval_ms": 20.0}}
+        slow = (
+            {CODE2WAV: {"chunk_delay_ms": 2 * LIMIT_S * 1000}}
+            if self.speech
+            else {THINKER: {"token_interval_ms": 20.0}}
+        )
+        stage = {**job.settings.stage, **slow}
         return super().generate(replace(job, settings=replace(job.settings, stage=stage)))
 
 
-@pytest.mark.parametrize("speech", [False, True])
-@pytest.mark.parametrize("moment", ["answering", "done", "barge-in"])
+@pytest.mark.parametrize(
+    ("moment", "speech"), [*product(("answering", "done", "barge-in"), (False, True)), ("speaking", True)]
+)
 async def test_stop_means_stop(triton: EmbeddedTriton, speech: bool, moment: str) -> None:
+    """`speaking` is after the end of the text, when the session is done but for its sound."""
     config = {"enable_frame_filter": False, "modalities": ["text", "audio"] if speech else ["text"]}
     took = []
-    async with server(triton, Slow(triton.grpc_url), video_prefill=False) as url:
+    engine = Slow(triton.grpc_url)
+    engine.speech = moment == "speaking"
+    async with server(triton, engine, video_prefill=False) as url:
         for _ in range(3):
             async with connected(url, config) as client:
                 await client.frame((1, 2, 3))
                 await client.query("word " * 2000)
-                await client.until("response.text.delta")
-                if moment == "done":
+                await client.until("response.text.done" if moment == "speaking" else "response.text.delta")
+                if moment in ("done", "speaking"):
                     await client.send("video.done")
                     await asyncio.sleep(0.02)
                 await asyncio.to_thread(until_held, triton.metrics_url)

@@ -33,7 +33,7 @@ def look(data: bytes, thumbnail: bool) -> tuple[str, Thumbnail | None]:
     """What the media workers do, for pictures that are the text `grey LEVEL`."""
     if not data.startswith(b"grey "):
         raise InvalidMedia("Invalid image data")
-    picture = np.full((SIDE, SIDE, 3), int(data[5:]), np.uint8) if thumbnail else None
+    picture = np.full((SIDE, SIDE, 3), int(data[5:].split()[0]), np.uint8) if thumbnail else None
     return hashlib.sha256(data).hexdigest(), picture
 
 
