@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 import sys
@@ -18,6 +19,8 @@ from frontend.settings import Settings, SettingsError, load
 from omni.profile import ProfileError
 
 _BACKLOG = 2048
+_SWITCH_S = 0.001
+"""How long one thread may keep others from running Python; what threads do for sessions takes less, and is urgent."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -72,14 +75,16 @@ def serve(settings: Settings) -> None:
             "ssl_certfile: the certificate and its key can't be read, or don't belong together"
         ) from None
     sock = listen(settings.host, settings.port)
+    sys.setswitchinterval(_SWITCH_S)
     server = Server(config, app, on_started=lambda: _say(f"front door listening on {_url(settings, sock)}"))
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve([sock]))
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # nobody listens, or the disk is full: neither is a reason not to serve
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

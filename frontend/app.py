@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from time import time
+from time import monotonic, time
 from typing import Final
 
 from fastapi import FastAPI
@@ -18,11 +21,13 @@ from frontend.auth import Auth, load_keys
 from frontend.body_limit import BodyLimit
 from frontend.client_secrets import ClientSecrets
 from frontend.drain import Refusal
+from frontend.ear import hear_all
 from frontend.engine.balanced import BalancedEngine
 from frontend.engine.base import Engine
 from frontend.engine.fake import FakeEngine
 from frontend.errors import install
 from frontend.health import Health
+from frontend.hearing import Hearing
 from frontend.media import vad
 from frontend.media.fetch import Fetcher, FetchLimits
 from frontend.media.sources import Sources
@@ -34,7 +39,9 @@ from frontend.tracing import Traced, TracedEngine, Tracing, make_tracing
 from omni.profile import Profile, load_profile
 
 WORKERS: Final = 4
-"""Threads for what sessions find too long for the event loop: voice detection and thumbnails."""
+"""Threads for what sessions find too long for the event loop: pictures."""
+NICENESS: Final = 10
+"""By how much these threads step back when the event loop wants their core."""
 
 
 def make_engine(settings: Settings, profile: Profile) -> Engine:
@@ -65,7 +72,7 @@ def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracin
     """The front door, for any ASGI server.
 
     `app.state` has settings, profile, models (the names that clients may use), engine, admission, metrics, health and
-    created (Unix time). Raises `SettingsError` or `ProfileError`.
+    created (Unix time), began (steady clock). Raises `SettingsError` or `ProfileError`.
     """
     profile = load_profile(settings.profile)
     names = settings.model_names(profile.model)
@@ -86,7 +93,8 @@ def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracin
     state = Health(engine, settings, metrics, admission)
     if (tracing := tracing or make_tracing(settings)) is not None:
         engine = TracedEngine(engine, tracing.tracer)  # below the health's own, which would be noise
-    workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="session")
+    workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="session", initializer=_step_back)
+    hearing = Hearing(hear_all)
     sources = make_sources(settings)
 
     @asynccontextmanager
@@ -101,6 +109,7 @@ def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracin
             await engine.close()
             await sources.close()
             workers.shutdown(wait=False, cancel_futures=True)
+            hearing.close()
             if tracing is not None:
                 await tracing.close()
 
@@ -144,11 +153,20 @@ def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracin
     app.state.health = state
     app.state.client_secrets = secrets
     app.state.workers = workers
+    app.state.hearing = hearing
     app.state.video = video.deployment_of(app.state)
     app.state.created = time()
+    app.state.began = monotonic()
     install(app)
     for module in (health, models, chat, audio, realtime, video):
         app.include_router(module.router)
     if not settings.disable_playground:
         app.include_router(playground.router)
     return app
+
+
+def _step_back() -> None:
+    """On Linux each thread has a priority of its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)

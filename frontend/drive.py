@@ -19,7 +19,8 @@ import orjson
 from fastapi import WebSocket, WebSocketDisconnect
 
 from frontend.engine.base import Engine
-from frontend.protocol.session import Cancel, Close, Send, Session, Start, Work
+from frontend.hearing import Hearing
+from frontend.protocol.session import Cancel, Close, Hear, Send, Session, Start, Work
 from omni.contract.chunk import Chunk
 from omni.contract.errors import OmniError
 from omni.contract.job import Job
@@ -49,13 +50,14 @@ async def drive(
     *,
     send_budget: int,
     generate: Generate | None = None,
+    hearing: Hearing | None = None,
 ) -> None:
     """Run `session` over an accepted socket until either side ends it; when this returns, nothing of it runs any more.
 
     `send_budget` is how many bytes may wait for a slow client before it is dropped with 1013. `generate` may wrap the
-    engine's, for admission and metrics.
+    engine's, for admission and metrics. Sessions that `Hear` need `hearing`.
     """
-    await _Drive(ws, session, workers, send_budget, generate or engine.generate).run()
+    await _Drive(ws, session, workers, send_budget, generate or engine.generate, hearing).run()
 
 
 class Outbox:
@@ -104,12 +106,19 @@ class Outbox:
 
 class _Drive:
     def __init__(
-        self, ws: WebSocket, session: Session, workers: Executor, send_budget: int, generate: Generate
+        self,
+        ws: WebSocket,
+        session: Session,
+        workers: Executor,
+        send_budget: int,
+        generate: Generate,
+        hearing: Hearing | None,
     ) -> None:
         self._ws = ws
         self._session = session
         self._workers = workers
         self._generate = generate
+        self._hearing = hearing
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Close | None] = self._loop.create_future()
         """How it ends: what to close with, or None when the client is gone."""
@@ -173,7 +182,10 @@ class _Drive:
                         log.warning("a client read too slowly and was dropped")
                         self._end(SLOW_CLIENT)
                 case Work(key, function):
-                    self._start_work(key, function)
+                    self._await_work(key, self._loop.run_in_executor(self._workers, function))
+                case Hear(key, ear, pcm):
+                    assert self._hearing is not None
+                    self._await_work(key, self._hearing.submit(ear, pcm))
                 case Start(turn, job):
                     self._turns[turn] = self._spawn(self._run_turn(turn, job), f"turn {turn}")
                 case Cancel(turn):
@@ -231,8 +243,7 @@ class _Drive:
         if self._turns.pop(turn, None) is not None:
             self._tell(self._session.ended, turn, error)
 
-    def _start_work(self, key: Any, function: Callable[[], Any]) -> None:
-        future = self._loop.run_in_executor(self._workers, function)
+    def _await_work(self, key: Any, future: asyncio.Future[Any]) -> None:
         self._work.add(future)
         if len(self._work) >= MAX_WORK:
             self._room.clear()

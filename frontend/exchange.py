@@ -19,7 +19,7 @@ from frontend.metrics import VERSION
 from frontend.openai.from_chunks import DONE, Answer, Envelope, event
 from frontend.sse import EventStream
 from frontend.stream import ByteStream
-from omni.contract.errors import Cancelled, OmniError
+from omni.contract.errors import OmniError
 from omni.contract.job import Job
 
 SMALL_BODY = 64 * 1024
@@ -47,7 +47,7 @@ class Exchange:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OmniError):
-            self._end(error)
+            self._turn.fail(error)
         self._held.close()
 
     @property
@@ -110,6 +110,7 @@ class Exchange:
     async def _pieces(self, job: Job, answer: Answer) -> AsyncGenerator[bytes, None]:
         """What `answer` makes of the chunks of `job` and of their end. With the first, the media are delivered."""
         waiting, slow_sound, turn = True, answer.slow_sound, self._turn
+        self.request.state.generation = job.id
         try:
             async with aclosing(self._state.engine.generate(job)) as chunks:
                 async for chunk in chunks:
@@ -122,14 +123,10 @@ class Exchange:
                     else:
                         yield answer.feed(chunk)
         except Exception as error:
-            self._end(error)
+            turn.fail(error)
             raise
         turn.end("completed")
         yield await anyio.to_thread.run_sync(answer.finish) if answer.slow_end else answer.finish()
-
-    def _end(self, error: Exception) -> None:
-        code = error.code if isinstance(error, OmniError) else INTERNAL.code
-        self._turn.end("cancelled" if isinstance(error, Cancelled) else "failed", code)
 
     def _broken(self, error: Exception) -> OmniError:
         """Tells everybody but the client of a failure after the first byte."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from frontend.errors import INTERNAL
 from omni.contract.chunk import Chunk
-from omni.contract.errors import Cancelled, OmniError
+from omni.contract.errors import OmniError
 from omni.contract.job import Job
+
+log = logging.getLogger(__name__)
 
 
 async def generate(state: Any, endpoint: str, job: Job) -> AsyncGenerator[Chunk, None]:
@@ -26,14 +29,17 @@ async def generate(state: Any, endpoint: str, job: Job) -> AsyncGenerator[Chunk,
                         turn.chunk(chunk)
                     yield chunk
     except Exception as error:
-        known = error if isinstance(error, OmniError) else INTERNAL
-        state.health.report(known)
+        state.health.report(error if isinstance(error, OmniError) else INTERNAL)
         if turn is not None:
-            turn.end("cancelled" if isinstance(error, Cancelled) else "failed", known.code)
+            turn.fail(error)
         raise
     except BaseException:
         if turn is not None:
             turn.end("cancelled")
         raise
-    if turn is not None:
-        turn.end("completed")
+    else:
+        if turn is not None:
+            turn.end("completed")
+    finally:
+        if turn is not None:
+            log.info("turn", extra={"endpoint": endpoint, "generation": job.id, "outcome": turn.outcome})

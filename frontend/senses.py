@@ -4,87 +4,29 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from frontend.ear import SileroEar
 from frontend.media import g711
 from frontend.media.check import check
 from frontend.media.limits import MediaLimits
 from frontend.media.resample import Resampler
-from frontend.media.vad import RATES, VoiceDetector
 from frontend.protocol.alignment import Alignment, EstimatedAlignment, Pace
 from frontend.protocol.answering import Encoder
 from frontend.protocol.evs import SIDE, Thumbnail
 from frontend.protocol.listening import Ear
 from frontend.protocol.realtime_config import Format
-from frontend.protocol.speech import WINDOW_MS, Window
 from omni.contract.job import MediaPart
-from omni.contract.names import LISTEN_RATE, SAMPLE_RATE
+from omni.contract.names import SAMPLE_RATE
 from omni.profile import Profile
 from omni.stages.dummy import tones
 from omni.stages.dummy.frames import Unreadable
 
-_PITCH_FLOOR: Final = 0.35
-"""Where a voice is less probable, its pitch isn't looked for."""
-_PITCHES: Final = (70.0, 400.0)
-"""Hertz between which a voice's pitch is."""
-
 Samples = npt.NDArray[np.float32]
-
-
-class SileroEar:
-    """An `Ear` for PCM16 at `rate` hertz."""
-
-    def __init__(self, rate: int) -> None:
-        self._source = rate
-        self._rate = rate if rate in RATES else LISTEN_RATE
-        self._detector = VoiceDetector(self._rate)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._resampler = None if self._source == self._rate else Resampler(self._source, self._rate)
-        self._rest: Samples = np.empty(0, np.float32)
-        self._before: Samples = np.zeros(self._rate * WINDOW_MS // 1000, np.float32)
-
-    def hear(self, pcm: bytes) -> Sequence[Window]:
-        samples = np.frombuffer(pcm, np.int16).astype(np.float32) / 32768
-        if self._resampler is not None:
-            samples = self._resampler.feed(samples)
-        held = np.concatenate((self._rest, samples))
-        size = self._detector.window
-        whole = len(held) // size * size
-        self._rest = held[whole:]
-        return [self._window(one) for one in held[:whole].reshape(-1, size)]
-
-    def reset(self) -> None:
-        self._detector.reset()
-        self._begin()
-
-    def _window(self, samples: Samples) -> Window:
-        voice = self._detector.probability(samples)
-        level = 10 * float(np.log10(max(float(samples @ samples) / len(samples), 1e-10)))
-        pitch = pitch_of(np.concatenate((self._before, samples)), self._rate) if voice > _PITCH_FLOOR else 0.0
-        self._before = samples
-        return Window(voice, level, pitch)
-
-
-def pitch_of(samples: Samples, rate: int) -> float:
-    """Hertz of a voiced sound, by the first strong peak of its autocorrelation; 0 when it has none."""
-    halved = samples.reshape(-1, 2).sum(axis=1)
-    halved -= halved.sum() / len(halved)
-    rate //= 2
-    spectrum = np.fft.rfft(halved, 2 * len(halved))
-    correlation = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[: len(halved)]
-    first, last = int(rate / _PITCHES[1]), min(int(rate / _PITCHES[0]), len(halved) - 2)
-    peak = first + int(correlation[first:last].argmax())
-    before, at, after = correlation[peak - 1 : peak + 2].tolist()
-    if at <= 0.4 * correlation[0] or (bend := before - 2 * at + after) >= 0:
-        return 0.0
-    return float(rate / (peak + 0.5 * (before - after) / bend))
 
 
 class Pcm24:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import as_strided
 
 Samples = npt.NDArray[np.float32]
 
@@ -52,7 +51,8 @@ class Resampler:
         # Each block of `down` samples gives `up` of them: one product of matrices, over overlapping blocks.
         step = held.strides[0]
         shape, strides = (blocks, len(self._taps)), (self._down * step, step)
-        out: Samples = np.ascontiguousarray(as_strided(held, shape, strides)).dot(self._taps).reshape(-1)
+        overlapping: Samples = np.ndarray(shape, np.float32, held, strides=strides)
+        out: Samples = np.ascontiguousarray(overlapping).dot(self._taps).reshape(-1)
         return out
 
     def finish(self) -> Samples:

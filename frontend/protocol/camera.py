@@ -39,10 +39,16 @@ class Camera:
         return False
 
     def take(self, began_ms: float, ended_ms: float) -> list[MediaPart]:
-        """The frames of a turn, which leave: those of its time, or else the last one before. Later ones stay."""
-        past = [one for one in self._frames if (one.at_ms or 0.0) <= ended_ms]
-        self._frames = deque((one for one in self._frames if (one.at_ms or 0.0) > ended_ms), maxlen=self._most)
-        return [one for one in past if (one.at_ms or 0.0) >= began_ms - LEAD_MS] or past[-1:]
+        """The frames of a turn in the order of time, which leave: those of its time, or else the last one before.
+
+        Later ones stay."""
+        past = sorted((one for one in self._frames if _at(one) <= ended_ms), key=_at)
+        self._frames = deque((one for one in self._frames if _at(one) > ended_ms), maxlen=self._most)
+        return [one for one in past if _at(one) >= began_ms - LEAD_MS] or past[-1:]
 
     def clear(self) -> None:
         self._frames.clear()
+
+
+def _at(frame: MediaPart) -> float:
+    return frame.at_ms or 0.0

@@ -6,98 +6,29 @@ sound that was accepted, and the pieces of each answer. What is said and when is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pybase64
 
 from frontend.protocol import realtime_events as say
 from frontend.protocol.fields import BadEvent, Fields
-from frontend.protocol.realtime import Limits, Realtime
+from frontend.protocol.realtime import Realtime
 from frontend.protocol.realtime_config import Detection
+from frontend.protocol.realtime_limits import Limits
+from frontend.protocol.realtime_profile_offer import DEFAULTS, FIELDS, SAMPLING, TAIL_POLICIES
+from frontend.protocol.realtime_profile_words import Words
 from frontend.protocol.session import Action, Cancel, Send
 from omni.contract.chunk import Chunk
 from omni.contract.errors import OmniError
-from omni.contract.names import SAMPLE_RATE, TALKER, THINKER
 
 Event = dict[str, Any]
-NAME: Final = "sglang-session"
-RATE: Final = 16_000
 UNIT_MS: Final = 200
 """What `pad` fills up to."""
 UPDATE_S: Final = 60.0
 """How long a client may take for its first `session.update`."""
 POLICY: Final = 1008
 MAX_EVENT_ID: Final = 256
-TAIL_POLICIES: Final = ("flush", "pad", "reject")
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "output_modalities": ["text"],
-    "audio": {
-        "input": {
-            "format": {"type": "audio/pcm", "rate": RATE},
-            "turn_detection": {"type": "server_vad", "silence_duration_ms": 800},
-        }
-    },
-}
-
-_CODES: Final = {
-    "input_audio_buffer_full": "buffer_overflow",
-    "too_large": "buffer_overflow",
-    "unsupported": "not_supported",
-    "response_cancel_not_active": "invalid_state",
-    "input_audio_buffer_commit_empty": "invalid_state",
-    "item_not_found": "invalid_state",
-    "too_many_responses": "invalid_state",
-    "turn_detection_failed": "internal",
-    "session_expired": "session_expired",
-    "session_idle": "session_idle",
-    "session_update_timeout": "session_update_timeout",
-    "invalid_state": "invalid_state",
-    "not_applicable": "not_applicable",
-}
-_FATAL: Final = frozenset({"session_expired", "session_idle", "session_update_timeout"})
-_UNSAID: Final = (
-    "conversation.", "response.output_item.", "response.content_part.", "input_audio_buffer.committed",
-    "input_audio_buffer.timeout_triggered",
-)  # fmt: skip
-_TRANSCRIPTION: Final = "conversation.item.input_audio_transcription."
-_SAMPLING: Final = {
-    "temperature": (THINKER, "temperature"),
-    "top_p": (THINKER, "top_p"),
-    "top_k": (THINKER, "top_k"),
-    "min_p": (THINKER, "min_p"),
-    "repetition_penalty": (THINKER, "repetition_penalty"),
-    "max_new_tokens": (THINKER, "max_tokens"),
-    "seed": (THINKER, "seed"),
-    "talker_temperature": (TALKER, "temperature"),
-    "talker_top_p": (TALKER, "top_p"),
-    "talker_top_k": (TALKER, "top_k"),
-    "talker_repetition_penalty": (TALKER, "repetition_penalty"),
-    "talker_max_new_tokens": (TALKER, "max_tokens"),
-}
-_FIELDS: Final = {
-    "session.update": {"session"},
-    "input_audio_buffer.append": {"audio", "sglang"},
-    "sglang.input_image.append": {"image", "sglang"},
-    "input_audio_buffer.commit": set(),
-    "input_audio_buffer.clear": set(),
-    "response.create": {"response"},
-    "response.cancel": {"response_id"},
-    "conversation.item.truncate": {"item_id", "content_index", "audio_end_ms"},
-    "sglang.input_audio.end": set(),
-    "session.close": set(),
-}
-
-
-@dataclass(slots=True)
-class _Answer:
-    """What was sent of one response."""
-
-    unit: int
-    pieces: int = 0
-    letters: int = 0
-    samples: int = 0
 
 
 class SessionProfile:
@@ -106,21 +37,15 @@ class SessionProfile:
     def __init__(self, inner: Realtime, limits: Limits, *, now: float, engaged: bool) -> None:
         """`inner` speaks GA. Without `engaged`, a first `session.update` with `sglang` in it engages the profile."""
         self._inner = inner
-        self._limits = limits
+        self._words = Words(limits)
         self._out: list[Action] = []
         self._engaged = engaged
         self._first = True
         self._deadline: float | None = now + UPDATE_S if engaged else None
-        self._text = True
-        """Whether text was asked for, next to speech."""
-        self._tail = "flush"
         self._seq = 0
-        self._units = 0
         self._ended = False
         self._drained = False
-        self._accepted_ms = self._discarded_ms = self._padding_ms = 0.0
-        self._answers: dict[str, _Answer] = {}
-        self._ids = 0
+        self._discarded_ms = self._padding_ms = 0.0
         self._collect()
 
     # Session
@@ -197,8 +122,8 @@ class SessionProfile:
     def _take(self, event: Event, now: float) -> None:
         fields = Fields(event)
         fields.needed("event_id", fields.string("event_id", least=1, most=MAX_EVENT_ID))
-        kind = fields.needed("type", fields.choice("type", tuple(_FIELDS)))
-        for name in _FIELDS[kind]:
+        kind = fields.needed("type", fields.choice("type", tuple(FIELDS)))
+        for name in FIELDS[kind]:
             fields.skip(name)
         fields.end()
         if self._deadline is not None and kind not in ("session.update", "session.close"):
@@ -232,7 +157,7 @@ class SessionProfile:
         fields.needed("session", fields.object("session"))
         session = dict(event["session"])
         own = Fields(session.pop("sglang", None) or {}, "session.sglang")
-        tail = own.choice("tail_policy", TAIL_POLICIES) or self._tail
+        tail = own.choice("tail_policy", TAIL_POLICIES) or self._words.tail_policy
         own.choice("interaction", ("turn_based", "turn"))
         own.choice("timebase", ("media", "audio"))
         own.skip("max_slice_nums")
@@ -241,10 +166,10 @@ class SessionProfile:
         if sampling is not None:
             session["sampling"] = _sampling(sampling)
         if self._inner.take({**event, "session": session}, now):
-            self._tail = tail
+            self._words.tail_policy = tail
             self._deadline = None
             if isinstance(modalities := session.get("output_modalities"), list):
-                self._text = "text" in modalities
+                self._words.text = "text" in modalities
 
     def _append(self, fields: Fields, event: Event, now: float) -> None:
         own = fields.needed("sglang", fields.object("sglang"))
@@ -265,8 +190,8 @@ class SessionProfile:
             raise BadEvent("audio must hold whole samples.", "invalid_value", "audio")
         if self._inner.take({key: value for key, value in event.items() if key != "sglang"}, now):
             self._seq += 1
-            self._accepted_ms = self._inner.heard_ms
-            ended = round(self._accepted_ms)
+            self._words.accepted_ms = self._inner.heard_ms
+            ended = round(self._words.accepted_ms)
             self._say({"type": "sglang.input_audio.accepted", "seq": seq, "accepted_end_ms": ended})
 
     def _image(self, fields: Fields, event: Event, now: float) -> None:
@@ -274,20 +199,20 @@ class SessionProfile:
         own.needed("t_ms", own.number("t_ms", 0, 1e12))
         own.end()
         if self._inner.take(event, now):
-            self._say({"type": "sglang.input_image.accepted", "sglang": {"unit_id": self._units}})
+            self._say({"type": "sglang.input_image.accepted", "sglang": {"unit_id": self._words.units}})
 
     def _end(self, now: float) -> None:
         """No more sound comes: what waits becomes a last turn, or is let go of."""
         if self._ended:
             raise BadEvent("The sound was ended already.", "invalid_state", "type")
         self._ended = True
-        self._say({"type": "sglang.input_audio.ended", "accepted_end_ms": round(self._accepted_ms)})
+        self._say({"type": "sglang.input_audio.ended", "accepted_end_ms": round(self._words.accepted_ms)})
         waiting = self._inner.waiting_ms
-        if self._tail == "reject":
+        if self._words.tail_policy == "reject":
             self._discarded_ms += waiting
             self._inner.take({"type": "input_audio_buffer.clear"}, now)
             return
-        if self._tail == "pad" and waiting % UNIT_MS:
+        if self._words.tail_policy == "pad" and waiting % UNIT_MS:
             self._padding_ms = UNIT_MS - waiting % UNIT_MS
             self._pad(self._padding_ms, now)
         detection = self._inner.detection
@@ -308,8 +233,8 @@ class SessionProfile:
         if self._ended and not self._drained and self._inner.quiet:
             self._drained = True
             spent = {
-                "accepted_end_ms": round(self._accepted_ms),
-                "consumed_ms": round(self._accepted_ms - self._discarded_ms),
+                "accepted_end_ms": round(self._words.accepted_ms),
+                "consumed_ms": round(self._words.accepted_ms - self._discarded_ms),
                 "discarded_ms": round(self._discarded_ms),
                 "padding_ms": round(self._padding_ms),
             }
@@ -319,83 +244,18 @@ class SessionProfile:
         """Take over what `inner` asks for, in this dialect's words."""
         for action in self._inner.actions():
             if isinstance(action, Send) and isinstance(action.event, dict) and self._engaged:
-                self._out += [Send(event) for event in self._words(action.event)]
+                self._out += [Send(event) for event in self._words.of(action.event)]
             else:
                 self._out.append(action)
 
     def _say(self, event: Event) -> None:
         self._collect()
-        self._ids += 1
-        self._out.append(Send({"type": event["type"], "event_id": f"sglang_{self._ids}", **event}))
-
-    def _words(self, event: Event) -> Iterator[Event]:
-        kind = event["type"]
-        if kind.startswith(_UNSAID) and not kind.startswith(_TRANSCRIPTION):
-            return
-        if kind == "error":
-            yield self._error(event)
-        elif kind in ("session.created", "session.updated"):
-            granted = None if kind == "session.created" else self._granted(event["session"])
-            yield {**event, "session": {**event["session"], "sglang": {"granted": granted}}}
-        elif kind.startswith("response."):
-            yield from self._answer(event)
-        else:
-            yield event
-
-    def _error(self, event: Event) -> Event:
-        error = event["error"]
-        code = _CODES.get(error["code"], "invalid_request")
-        return {**event, "sglang": {"fatal": code in _FATAL}, "error": {**error, "code": code}}
-
-    def _granted(self, session: Mapping[str, Any]) -> Event:
-        speaks = "audio" in session["output_modalities"]
-        return {
-            "output_modalities": ["text", "audio"] if speaks and self._text else session["output_modalities"],
-            "audio": session["audio"],
-            "tail_policy": self._tail,
-            "limits": limits_json(self._limits),
-            "rejections": [],
-        }
-
-    def _answer(self, event: Event) -> Iterator[Event]:
-        kind = event["type"]
-        id = event["response"]["id"] if "response" in event else event["response_id"]
-        if kind == "response.created":
-            self._units += 1
-            self._answers[id] = _Answer(self._units)
-        state = self._answers.get(id) or _Answer(0)
-        out = dict(event)
-        if "response" in out:
-            out["response"] = {**out["response"], "usage": None}
-        if kind.startswith("response.output_audio_transcript.") and self._text:
-            out["type"] = kind.replace("output_audio_transcript", "output_text")
-            if "transcript" in out:
-                out["text"] = out.pop("transcript")
-        state.pieces += 1
-        out["sglang"] = {
-            "unit_id": state.unit,
-            "chunk_seq": state.pieces - 1,
-            "media_time": {"end_ms": round(self._accepted_ms)},
-        }
-        yield out
-        if kind.endswith(("output_text.delta", "transcript.delta")):
-            state.letters += len(event["delta"])
-        elif kind == "response.output_audio.delta":
-            state.samples += len(event["delta"]) * 3 // 4 // 2
-            progress = {"text_end": state.letters, "audio_ms": state.samples * 1000 // SAMPLE_RATE}
-            yield self._numbered({"type": "sglang.response.progress", "response_id": id, **progress})
-        elif kind == "response.done":
-            self._answers.pop(id, None)
-            yield self._numbered({"type": "sglang.unit.done", "sglang": {"unit_id": state.unit}})
-
-    def _numbered(self, event: Event) -> Event:
-        self._ids += 1
-        return {"type": event["type"], "event_id": f"sglang_{self._ids}", **event}
+        self._out.append(Send(self._words.numbered(event)))
 
 
 def _sampling(asked: Fields) -> Event:
     out: dict[str, dict[str, Any]] = {}
-    for name, (stage, inner) in _SAMPLING.items():
+    for name, (stage, inner) in SAMPLING.items():
         if (value := asked.raw(name)) is not None:
             out.setdefault(stage, {})[inner] = value
     asked.end()
@@ -405,38 +265,3 @@ def _sampling(asked: Fields) -> Event:
 def _closing_ms(detection: Detection) -> float:
     """Silence that surely ends a turn."""
     return 8_500.0 if detection.type == "semantic_vad" else detection.silence_duration_ms + 200.0
-
-
-def limits_json(limits: Limits) -> Event:
-    return {
-        "input_buffer_ms": round(limits.buffer_s * 1000),
-        "utterance_ms": round(limits.turn_s * 1000),
-        "history_chars": limits.chars,
-        "image_bytes": limits.image_bytes,
-        "frames_per_utterance": limits.frames,
-        "idle_ms": round(limits.idle_s * 1000),
-        "session_ms": round(limits.age_s * 1000),
-    }
-
-
-def capabilities(model: str, limits: Limits, *, speech: bool, voices: tuple[str, ...]) -> Event:
-    """The answer of `GET /v1/realtime/capabilities`."""
-    return {
-        "object": "realtime.capabilities",
-        "dialect": NAME,
-        "model": model,
-        "input": {
-            "audio": {"type": "audio/pcm", "rates": [RATE, SAMPLE_RATE]},
-            "image": {"formats": ["jpeg", "png", "webp"], "max_bytes": limits.image_bytes},
-        },
-        "output": {
-            "modalities": [["text"], ["text", "audio"], ["audio"]] if speech else [["text"]],
-            "audio": {"type": "audio/pcm", "rate": SAMPLE_RATE},
-            "voices": list(voices),
-        },
-        "turn_detection": ["server_vad", "semantic_vad", None],
-        "tail_policies": list(TAIL_POLICIES),
-        "sampling": list(_SAMPLING),
-        "client_events": list(_FIELDS),
-        "limits": limits_json(limits),
-    }

@@ -35,6 +35,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Hear:
+    """Have an ear hear what came next, then call `Session.worked`. Ears of many sessions hear in one go."""
+
+    key: Hashable
+    ear: Any
+    """A `frontend.protocol.listening.Ear`."""
+    pcm: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Begin a generation; what comes of it is told through `Session.feed` and `Session.ended`."""
 
@@ -57,7 +67,7 @@ class Close:
     reason: str = ""
 
 
-Action = Send | Work | Start | Cancel | Close
+Action = Send | Work | Hear | Start | Cancel | Close
 
 
 class Session(Protocol):

@@ -18,13 +18,15 @@ from frontend.errors import RESPONSES, refuse
 from frontend.generating import generate
 from frontend.media.limits import MediaLimits
 from frontend.protocol.fields import BadEvent, Fields
-from frontend.protocol.realtime import Limits, Realtime
+from frontend.protocol.realtime import Realtime
 from frontend.protocol.realtime_config import Config, Offer, updated
 from frontend.protocol.realtime_dialects import BETA, DIALECTS, OPENAI
 from frontend.protocol.realtime_events import read
-from frontend.protocol.realtime_profile import DEFAULTS as PRESET
-from frontend.protocol.realtime_profile import NAME as PROFILE
-from frontend.protocol.realtime_profile import SessionProfile, capabilities
+from frontend.protocol.realtime_limits import Limits
+from frontend.protocol.realtime_profile import POLICY, SessionProfile
+from frontend.protocol.realtime_profile_offer import DEFAULTS as PRESET
+from frontend.protocol.realtime_profile_offer import NAME as PROFILE
+from frontend.protocol.realtime_profile_offer import capabilities
 from frontend.senses import FrontSenses, speaks_tones
 from omni.contract.errors import InvalidRequest, OmniError, TooLarge, UnknownModel
 
@@ -40,17 +42,20 @@ router = APIRouter()
 async def realtime(ws: WebSocket) -> None:
     """A live conversation. `model`, `dialect` and `intent` may stand in the query."""
     state: Any = ws.app.state
+    dialect = OPENAI.name
     with ExitStack() as held:
         try:
             dialect = _dialect(ws)
             model = _model(ws, state.models)
             held.enter_context(state.admission.admit("session"))
         except OmniError as error:
+            if dialect == PROFILE and isinstance(error, InvalidRequest):
+                return await _turn_away(ws, error)
             return await refuse(error, ws.scope, ws.receive, ws.send, state.settings.retry_after_s)
         secret: ClientSecret | None = state.client_secrets.find(offered(ws.scope))
         senses = FrontSenses(_images(state.settings), exact_alignment=speaks_tones(state.profile))
         limits, now = limits_of(state.settings), asyncio.get_running_loop().time()
-        profiled = dialect == PROFILE
+        profiled, prefill = dialect == PROFILE, state.settings.realtime_prefill
         inner = Realtime(
             offer_of(state),
             limits,
@@ -58,7 +63,8 @@ async def realtime(ws: WebSocket) -> None:
             now=now,
             created=time(),
             dialect=DIALECTS.get(dialect, OPENAI),
-            prefill=state.settings.realtime_prefill,
+            prefill=prefill,
+            ahead_s=state.profile.sound_block_s if prefill and state.profile.prefix_reuse else None,
             session={"model": model, **(PRESET if profiled else {}), **(secret.session if secret is not None else {})},
         )
         session = SessionProfile(inner, limits, now=now, engaged=profiled)
@@ -68,7 +74,9 @@ async def realtime(ws: WebSocket) -> None:
         await ws.accept(SUBPROTOCOL if SUBPROTOCOL in ws.scope["subprotocols"] else None)
         budget = state.settings.realtime_send_bytes
         answers = partial(generate, state, ENDPOINT)
-        await drive(ws, session, state.engine, state.workers, send_budget=budget, generate=answers)
+        await drive(
+            ws, session, state.engine, state.workers, send_budget=budget, generate=answers, hearing=state.hearing
+        )
     return None
 
 
@@ -96,6 +104,15 @@ async def session_profile(request: Request) -> JSONResponse:
     profile = state.profile
     limits = limits_of(state.settings)
     return JSONResponse(capabilities(state.models[0], limits, speech=profile.speech, voices=profile.voices))
+
+
+async def _turn_away(ws: WebSocket, error: OmniError) -> None:
+    """What the session profile does for a session that can't be: it is opened, told why, and closed."""
+    await ws.accept()
+    words = {"type": "invalid_request_error", "code": error.code, "message": error.message, "param": error.param}
+    event = {"type": "error", "sglang": {"fatal": True}, "error": {**words, "event_id": None}}
+    await ws.send_json({**event, "event_id": "sglang_1"})
+    await ws.close(POLICY, error.code)
 
 
 def _wanted(fields: Fields) -> tuple[int, dict[str, Any]]:

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         body = json.dumps(request(options)).encode()
         with post(options, "/v1/chat/completions", body) as answer, Speaker(options.save, options.play) as speaker:
-            shown = show(events(answer), speaker, quiet=options.json)
+            shown = show(events(answer), speaker, quiet=options.json, save=options.save)
     except (Refused, OSError) as problem:
         return fail(problem)
     if options.json:
@@ -75,7 +75,7 @@ def part(file: Path) -> dict[str, Any]:
     return {"type": f"{kind}_url", f"{kind}_url": {"url": f"data:{mimetypes.guess_type(file.name)[0]};base64,{data}"}}
 
 
-def show(chunks: Any, speaker: Speaker, *, quiet: bool) -> dict[str, Any]:
+def show(chunks: Any, speaker: Speaker, *, quiet: bool, save: Path | None) -> dict[str, Any]:
     """Write the answer as it comes, unless it is to be `quiet`; the whole of it as an object."""
     began = time.monotonic()
     first: dict[str, float] = {}
@@ -93,6 +93,7 @@ def show(chunks: Any, speaker: Speaker, *, quiet: bool) -> dict[str, Any]:
                 speaker.write(base64.b64decode(data))
     if not quiet:
         write("\n")
-        spoken = f", {speaker.seconds:.1f} s of speech" if speaker.samples else ""
+        where = f", in {save}" if save else ""
+        spoken = f", {speaker.seconds:.1f} s of speech{where}" if speaker.samples else ""
         note(f"{finish}: {(usage or {}).get('completion_tokens', 0)} tokens{spoken}\n")
     return {"text": text, "finish": finish, "usage": usage, "speech_s": round(speaker.seconds, 3), **first}

@@ -13,6 +13,8 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 
 URL = "http://localhost:8000"
+BAR = 30
+"""Characters of a progress bar."""
 PATIENCE_S = 120.0
 """Seconds without a word from the server after which we give up."""
 
@@ -23,7 +25,9 @@ class Refused(Exception):
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default=URL, help="the server (default: %(default)s)")
-    parser.add_argument("--key", default=os.environ.get("OPENAI_API_KEY"), help="default: OPENAI_API_KEY")
+    parser.add_argument(
+        "--key", "--api-key", dest="key", default=os.environ.get("OPENAI_API_KEY"), help="default: OPENAI_API_KEY"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as one JSON object")
 
 
@@ -69,6 +73,18 @@ def note(text: str) -> None:
     """What isn't the answer goes to the other stream, so that the answer can be piped."""
     sys.stderr.write(text)
     sys.stderr.flush()
+
+
+def bar(done: float, whole: float) -> str:
+    """How far it is, drawn; a whole that isn't known is never reached."""
+    part = min(1.0, done / whole) if whole > 0 else 0.0
+    filled = round(part * BAR)
+    return f"[{'#' * filled}{'.' * (BAR - filled)}] {part:4.0%}"
+
+
+def watched(options: argparse.Namespace) -> bool:
+    """Whether somebody looks at the terminal who wants to see how far it is."""
+    return sys.stderr.isatty() and not options.json
 
 
 def fail(problem: object) -> int:

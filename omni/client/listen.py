@@ -9,10 +9,11 @@ import uuid
 import wave
 from pathlib import Path
 
-from omni.client.common import Refused, add_server, events, fail, note, post, write
-from omni.client.microphone import RATE, recorded
+from omni.client.common import Refused, add_server, bar, events, fail, note, post, watched, write
+from omni.client.microphone import RATE, live
 
 ABOUT = "write down what is said"
+PIECE_MS = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """The exit status: 0 when there is a transcript."""
     try:
         if options.file is None:
-            note(f"listening for {options.seconds:g} s\n")
-            name, data = "microphone.wav", _wav(recorded(options.seconds))
+            name, data = "microphone.wav", _wav(recorded(options))
         else:
             name, data = options.file.name, options.file.read_bytes()
         fields = {"language": options.language, "prompt": options.prompt, "stream": "true"}
@@ -45,6 +45,16 @@ def run(options: argparse.Namespace) -> int:
         return fail(problem)
     write(json.dumps(done) + "\n" if options.json else "\n")
     return 0
+
+
+def recorded(options: argparse.Namespace) -> bytes:
+    """What the microphone hears for so long. Raises `Refused`."""
+    pcm = b""
+    for piece in live(options.seconds, PIECE_MS):
+        pcm += piece
+        if watched(options):
+            note(f"\r{bar(len(pcm) / 2 / RATE, options.seconds)} ")
+    return pcm
 
 
 def form(fields: dict[str, str], name: str, data: bytes) -> tuple[bytes, str]:

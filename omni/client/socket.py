@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from websockets.sync.client import ClientConnection
 
 from omni.client.common import PATIENCE_S, Refused
+
+
+def address(url: str, path: str) -> str:
+    """Where the socket `path` is, by the address of the server or of the socket itself."""
+    scheme, host, own, query, _ = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss"}.get(scheme, scheme)
+    return urlunsplit((scheme, host, own if own.endswith(path) else own.rstrip("/") + path, query, ""))
 
 
 def send(ws: ClientConnection, **event: Any) -> None:

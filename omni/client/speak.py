@@ -8,7 +8,7 @@ import sys
 from http.client import HTTPException
 from pathlib import Path
 
-from omni.client.common import Refused, add_server, fail, note, post, write
+from omni.client.common import Refused, add_server, fail, note, post, watched, write
 from omni.client.speaker import Speaker
 
 ABOUT = "read a text aloud"
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         with post(options, "/v1/audio/speech", sent) as answer, Speaker(options.save, loud) as speaker:
             while piece := answer.read(PIECE):
                 speaker.write(piece)
-                if not options.json and sys.stderr.isatty():
+                if watched(options):
                     note(f"\r{speaker.seconds:.1f} s of speech")
     except (Refused, OSError, HTTPException) as problem:
         return fail(problem)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.launched import Launched
-from support.speech import speak
 
+from bench.voice import speak
 from omni.contract.names import SAMPLE_RATE
 from omni.stages.dummy.decode import text_of
 

@@ -11,6 +11,7 @@ import wave
 from pathlib import Path
 
 import pytest
+from support.clips import write_clip
 from support.launched import Launched
 
 from omni.launch.ports import free_port
@@ -26,9 +27,10 @@ COMMANDS = [(kind, code) for kind, code in BLOCKS if not code.startswith("make "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all commands, since a later one uses what an earlier one wrote."""
+    """One folder for all commands, since a later one uses what an earlier one wrote; with a clip, which users have."""
     place = tmp_path_factory.mktemp("readme")
     (place / ".venv").symlink_to(sys.prefix)
+    write_clip(place / "clip.mp4")
     return place
 
 

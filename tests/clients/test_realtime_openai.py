@@ -19,8 +19,8 @@ from openai.types.realtime import RealtimeServerEvent
 from PIL import Image
 from pydantic import TypeAdapter
 from support.launched import Launched
-from support.speech import silence, speak
 
+from bench.voice import silence, speak
 from frontend.media import g711
 from omni.contract.names import SAMPLE_RATE
 from omni.stages.dummy import tones

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -45,7 +47,8 @@ async def refused(running: Running, *args: Any, **options: Any) -> tuple[int, di
     return response.status_code, json.loads(response.body)["error"]
 
 
-async def test_it_opens_and_answers() -> None:
+async def test_it_opens_and_answers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "frontend")
     engine = FakeEngine()
     async with serving(front(engine)) as running, opened(running, "?model=qwen3-omni") as ws:
         assert ws.subprotocol is None
@@ -56,6 +59,10 @@ async def test_it_opens_and_answers() -> None:
         while (event := await hear(ws))["type"] != "response.done":
             pass
         assert event["response"]["output"][0]["content"][0]["transcript"] == "one two"
+        await until(lambda: any(record.message == "turn" for record in caplog.records))
+    (line,) = [vars(record) for record in caplog.records if record.message == "turn"]
+    assert (line["endpoint"], line["outcome"]) == ("realtime", "completed")
+    assert line["generation"]
 
 
 async def test_a_browser_shows_its_key_as_a_subprotocol() -> None:
@@ -114,7 +121,8 @@ def test_client_secrets_end() -> None:
     now = 100.0
     secrets = ClientSecrets(lambda: now, most=2)
     value, secret = secrets.make(10, {})
-    assert secret.expires_at == 110
+    assert abs(secret.expires_at - time.time() - 10) < 5
+    assert secret.until == 110.0
     assert secrets.find(value.encode()) is secret
     assert secrets.find(b"ek_other") is None
     now = 110.0
@@ -175,6 +183,12 @@ async def test_the_session_profile() -> None:
         said = (await http.get("/v1/realtime/capabilities")).json()
         assert said["dialect"] == "sglang-session"
         assert (await refused(running, "?session_id=old"))[1]["param"] == "session_id"
+        for query, param in (("&session_id=old", "session_id"), ("&model=other", "model")):
+            async with opened(running, f"?dialect=sglang-session{query}") as ws:
+                told = await hear(ws)
+                assert (told["error"]["param"], told["sglang"]) == (param, {"fatal": True})
+                await asyncio.wait_for(ws.wait_closed(), 10)
+                assert ws.close_code == 1008
         async with opened(running, "?dialect=sglang-session") as ws:
             assert (await hear(ws))["session"]["sglang"] == {"granted": None}
             await ws.send(json.dumps({"type": "session.update", "event_id": "1", "session": {"type": "realtime"}}))

@@ -43,6 +43,14 @@ def test_lists_are_separated_by_commas_or_given_again(monkeypatch: pytest.Monkey
     assert settings.served_model_name == ("a", "b", "c")
 
 
+def test_an_empty_folder_is_none_and_not_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(["--media-folder", ""]).media_folder is None
+    monkeypatch.setenv("OMNI_MEDIA_FOLDER", "")
+    assert load([]).media_folder is None
+    monkeypatch.setenv("OMNI_MEDIA_FOLDER", "/srv/media")
+    assert load([]).media_folder == Path("/srv/media")
+
+
 def test_sizes_may_have_units() -> None:
     assert load(["--max-body-bytes", "3MiB"]).max_body_bytes == 3 << 20
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.speech import Spoken, silence, speak
 
+from bench.voice import Spoken, silence, speak
 from frontend.protocol.alignment import EstimatedAlignment, Pace
 from omni.contract.names import SAMPLE_RATE
 

@@ -9,8 +9,8 @@ import pytest
 from support.realtime import OFFER, Talk, b64, image, sound, text, types, user
 
 from frontend.protocol.pcm import wav
-from frontend.protocol.realtime import Limits
 from frontend.protocol.realtime_config import Offer
+from frontend.protocol.realtime_limits import Limits
 from omni.contract.chunk import Chunk
 from omni.contract.errors import ContextExceeded, MediaMissing, Overloaded, StageFailed
 from omni.contract.job import MediaPart
@@ -659,7 +659,7 @@ def test_an_hour_of_silence_costs_no_memory() -> None:
     talk = Talk()
     for _ in range(360):
         talk.say("input_audio_buffer.append", audio=b64(sound(10_000)))
-    assert talk.inner._listening.samples < 24_000
+    assert talk.inner.waiting_ms < 1_000
     events = talk.hear(sound(300, 5) + sound(700))
     assert events[0]["audio_start_ms"] == pytest.approx(3_600_000 - 300, abs=32)
 
@@ -768,7 +768,7 @@ def test_a_deleted_item_is_not_transcribed() -> None:
 def test_frames_belong_to_the_turn_of_their_time() -> None:
     talk = manual()
     talk.hear(sound(2000, 1))
-    for n, ms in enumerate((100, 900, 1800, 2500)):
+    for n, ms in enumerate((900, 100, 1800, 2500)):
         talk.say("sglang.input_image.append", image=b64(b"IMG" + bytes([n * 60])), sglang={"t_ms": ms})
     events = talk.say("input_audio_buffer.commit")
     assert [part["type"] for part in events[1]["item"]["content"]] == ["input_image"] * 3 + ["input_audio"]
@@ -812,6 +812,41 @@ def test_frames_and_pictures_are_prefilled() -> None:
     talk.end()
     talk.say("conversation.item.create", item=user(image(b"IMGb")))
     assert talk.job.settings.prefill
+
+
+def test_speech_is_read_ahead_block_by_block() -> None:
+    talk = Talk(ahead_s=2.0)
+    talk.hear(sound(960) + sound(1_700, 7))
+    assert not talk.started
+    talk.hear(sound(100, 7))
+    assert talk.prompt() == [("user", ["audio"])]
+    assert talk.job.settings.prefill
+    (part,) = talk.job.media
+    whole = sound(300) + sound(5_000, 7)
+    assert part.data == wav(whole[: 2_020 * 48], 24_000)
+    talk.hear(sound(2_000, 7))
+    assert len(talk.started) == 1, "one at a time"
+    talk.end()
+    talk.hear(sound(1_000, 7))
+    assert len(talk.started) == 1
+    talk.hear(sound(1_200, 7))
+    assert talk.job.media[0].data == wav((whole + sound(1_000, 7))[: 6_020 * 48], 24_000)
+    talk.end()
+    talk.hear(sound(700))
+    assert not talk.job.settings.prefill
+    data = talk.job.media[0].data
+    assert data is not None
+    assert data[44:].startswith((whole + sound(1_000, 7))[: 6_020 * 48])
+
+
+def test_what_will_be_committed_is_read_ahead() -> None:
+    talk = Talk(ahead_s=2.0)
+    talk.say("session.update", session=MANUAL)
+    for turn in (1, 2):
+        talk.hear(sound(2_100, turn))
+        assert len(talk.job.media[-1].data or b"") == 44 + 2_020 * 48
+        talk.end()
+        talk.say("input_audio_buffer.commit")
 
 
 @pytest.mark.parametrize("data", ["!", b64(b"not"), b64(b"IMG" + b"x" * 100)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.realtime import Talk, b64, image, sound, text, user
 
-from frontend.protocol.realtime import Limits
+from frontend.protocol.realtime_limits import Limits
 from omni.contract.errors import ContextExceeded, MediaMissing, Overloaded, StageFailed
 
 pytestmark = pytest.mark.pure
@@ -116,8 +116,8 @@ class Conversations(RuleBasedStateMachine):
     @invariant()
     def it_stays_within_its_limits(self) -> None:
         session = self.talk.inner
-        assert len(session._conversation) <= LIMITS.items + 2  # answers that are under way
-        assert session._listening.samples <= LIMITS.buffer_s * session._listening.rate
+        assert len(session._history.conversation) <= LIMITS.items + 2  # answers that are under way
+        assert session.waiting_ms <= LIMITS.buffer_s * 1_000
         assert len(self.talk.live) <= LIMITS.responses + 2
         assert self.talk.closed is None
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.realtime import Talk, b64, sound, types
 
-from frontend.protocol.realtime import Limits
-from frontend.protocol.realtime_profile import capabilities
+from frontend.protocol.realtime_limits import Limits
+from frontend.protocol.realtime_profile_offer import capabilities
 
 pytestmark = pytest.mark.pure
 RATE = 16_000

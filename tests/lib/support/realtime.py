@@ -11,11 +11,13 @@ import numpy as np
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from frontend.protocol.realtime import Limits, Realtime
+from frontend.protocol.realtime import Realtime
 from frontend.protocol.realtime_config import Format, Offer
 from frontend.protocol.realtime_dialects import OPENAI, Dialect
-from frontend.protocol.realtime_profile import DEFAULTS, SessionProfile
-from frontend.protocol.session import Cancel, Close, Send, Session, Start, Work
+from frontend.protocol.realtime_limits import Limits
+from frontend.protocol.realtime_profile import SessionProfile
+from frontend.protocol.realtime_profile_offer import DEFAULTS
+from frontend.protocol.session import Cancel, Close, Hear, Send, Session, Start, Work
 from frontend.protocol.speech import WINDOW_MS, Window
 from omni.contract.chunk import Chunk, FinishReason, Usage
 from omni.contract.errors import InvalidMedia, OmniError
@@ -49,7 +51,7 @@ class LoudEar:
         self._rest = samples[whole:].tobytes()
         return [Window(float(bool(one.any()))) for one in samples[:whole].reshape(-1, self._size)]
 
-    def reset(self) -> None:
+    def reset(self, *, pitch: bool) -> None:
         self._rest = b""
         self.resets += 1
 
@@ -121,13 +123,14 @@ class Talk:
         *,
         check: bool = True,
         profile: bool | None = None,
+        senses: Any = None,
         **options: Any,
     ) -> None:
         """`check` holds each event against OpenAI's types; `profile` puts the SGLang profile around the session, from
-        the beginning or when its client wants it."""
+        the beginning or when its client wants it; `senses` are others than `FakeSenses`."""
         self.now = 100.0
         self.check = check
-        self.senses = FakeSenses()
+        self.senses = senses or FakeSenses()
         self.got: list[dict[str, Any]] = []
         self.started: dict[int, Job] = {}
         self.live: list[int] = []
@@ -232,6 +235,8 @@ class Talk:
                         except Exception as failure:
                             result = failure
                         self.session.worked(key, result, self.now)
+                    case Hear(key, ear, pcm):
+                        self.session.worked(key, self._heard(ear, pcm), self.now)
                     case Start(turn, job):
                         assert turn not in self.started, "a number was used twice"
                         self.started[turn] = job
@@ -241,6 +246,12 @@ class Talk:
                         self.cancelled.append(turn)
                     case Close():
                         self.closed = action
+
+    def _heard(self, ear: Any, pcm: bytes) -> Any:
+        try:
+            return ear.hear(pcm)
+        except Exception as failure:
+            return failure
 
     def _told(self, event: dict[str, Any]) -> None:
         if self.check:

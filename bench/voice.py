@@ -1,4 +1,4 @@
-"""Speech from a synthesiser (espeak-ng), with the time of every word."""
+"""Speech from a synthesiser (espeak-ng), with the time of every word; for benchmarks and tests."""
 
 from __future__ import annotations
 
