@@ -13,6 +13,7 @@ import base64
 import json
 import random
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -20,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import psutil
+import yaml
 
 from bench import processes
 from bench.load import page
 from bench.load.__main__ import measure
 from bench.load.run import Plan, Watch
 from bench.load.turns import Ask
+from omni.profile import PROFILES
 from omni.stages.dummy import tones
 
 GROWTH = 0.05
@@ -34,6 +37,10 @@ GROUND_BYTES = 8 << 20
 """Growth that is never a leak: allocators keep what they had once."""
 SETTLED = 0.2
 """Share of the run after which memory should be flat."""
+TURNS = 20
+"""Turns of a session before another takes its place: what a session holds is bounded, but not by minutes."""
+STORE_BYTES = 4 << 20
+"""Of each store of media in preprocess, so that they are full, and memory flat, when the run has hardly begun."""
 CHECK_S = 2.0
 """Seconds between two answers whose sound is compared with their text."""
 
@@ -42,6 +49,15 @@ def mixture(sessions: int) -> dict[str, int]:
     """Half chat, a quarter each of video and realtime."""
     video = realtime = sessions // 4
     return {"chat": sessions - video - realtime, "video": video, "realtime": realtime}
+
+
+def profile(folder: Path) -> str:
+    """The dummy profile with small stores, as a file in `folder`."""
+    data = yaml.safe_load((PROFILES / "dummy.yaml").read_text())
+    data["stages"]["preprocess"] |= {"store_bytes": STORE_BYTES, "cache_bytes": STORE_BYTES}
+    file = folder / "soak.yaml"
+    file.write_text(yaml.safe_dump(data))
+    return str(file)
 
 
 def exact(url: str, chance: random.Random) -> bool:
@@ -95,7 +111,8 @@ async def soak(url: str, pids: list[int], minutes: float, sessions: int, seed: i
     before = open_things(pids)
     sounds: list[bool] = []
     checking = asyncio.create_task(check_sound(url, seed, sounds), name="sound check")
-    plan = Plan(url, mixture(sessions), ramp=min(10.0, minutes * 6), duration=minutes * 60, think=2.0, seed=seed)
+    ramp, duration = min(10.0, minutes * 6), minutes * 60
+    plan = Plan(url, mixture(sessions), ramp=ramp, duration=duration, think=2.0, seed=seed, turns=TURNS)
     report, turns, watch = await measure(plan, Ask(tokens=40), pids)
     checking.cancel()
     await asyncio.gather(checking, return_exceptions=True)
@@ -128,7 +145,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--html", type=Path, help="write a page with plots to this file")
     options = parser.parse_args()
-    with processes.omni() as (port, door, triton):
+    with tempfile.TemporaryDirectory() as folder, processes.omni(profile(Path(folder))) as (port, door, triton):
         began = time.monotonic()
         url, pids = f"http://127.0.0.1:{port}", [door, triton]
         report, text = asyncio.run(soak(url, pids, options.minutes, options.sessions, options.seed))

@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--ramp", type=float, default=5.0, help="seconds over which sessions begin")
     out.add_argument("--duration", type=float, default=30.0, help="seconds during which turns begin, after the ramp")
     out.add_argument("--think", type=float, default=1.0, help="mean seconds between answer and next question")
+    out.add_argument("--turns", type=int, default=0, help="turns of a session before another takes its place; 0: all")
     out.add_argument("--seed", type=int, default=0, help="the same seed asks the same questions in the same order")
     out.add_argument("--tokens", type=int, default=60, help="words of a question, and most tokens of a chat answer")
     out.add_argument("--interval-ms", type=float, default=20.0, help="pace of the dummy thinker, in chat")
@@ -91,7 +92,7 @@ def main() -> int:
         voice=options.voice, key=options.key, timeout=options.timeout, dummy=not options.real,
     )  # fmt: skip
     with place(options) as (url, pids):
-        plan = Plan(url, options.sessions, options.ramp, options.duration, options.think, options.seed)
+        plan = Plan(url, options.sessions, options.ramp, options.duration, options.think, options.seed, options.turns)
         report, turns, watch = asyncio.run(measure(plan, ask, pids))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")

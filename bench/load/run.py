@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ class Plan:
     think: float = 1.0
     """Mean seconds between an answer's end and the next question, exponentially distributed."""
     seed: int = 0
+    turns: int = 0
+    """After so many turns a session ends and another takes its place; 0: never."""
 
 
 async def _session(plan: Plan, ask: Ask, protocol: str, number: int, until: float, turns: list[Turn]) -> None:
@@ -35,7 +38,9 @@ async def _session(plan: Plan, ask: Ask, protocol: str, number: int, until: floa
         began = time.perf_counter()
         try:
             async with PROTOCOLS[protocol](plan.url, ask, chance) as take:
-                while time.perf_counter() < until:
+                for _ in range(plan.turns) if plan.turns else itertools.count():
+                    if time.perf_counter() >= until:
+                        break
                     began = time.perf_counter()
                     async with asyncio.timeout(ask.timeout):
                         turn = await take(ask.question(chance))

@@ -24,15 +24,34 @@ def settings(tokens: int, *, speech: bool, interval_ms: float | None) -> Setting
     return Settings(speech=speech, sampling=sampling, stage=stage)
 
 
+def parameter(settings: Settings) -> str:
+    """`settings` as a value of --request-parameter: percent-encoded, since perf_analyzer splits it at colons."""
+    return f"settings:{quote(settings.dumps(), safe='')}:string"
+
+
+def questions(count: int, words: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choice(WORDS) for _ in range(words)) for _ in range(count)]
+
+
 def entries(count: int, words: int, seed: int) -> list[dict[str, object]]:
     """One entry per question; JOB is a string of JSON, as `omni.contract.tensors` has it."""
-    chance = random.Random(seed)
     out: list[dict[str, object]] = []
-    for n in range(count):
-        text = " ".join(chance.choice(WORDS) for _ in range(words))
+    for n, text in enumerate(questions(count, words, seed)):
         head, _ = pack_job(Job(id=str(n), messages=(Message("user", (TextPart(text),)),), settings=Settings()))
         out.append({"JOB": {"content": [head.decode()], "shape": [1]}})
     return out
+
+
+def chats(count: int, words: int, seed: int, tokens: int, interval_ms: float | None) -> list[dict[str, object]]:
+    """The same questions as bodies of the chat API, answered in text."""
+    body: dict[str, object] = {"model": "qwen3-omni", "stream": True, "max_tokens": tokens}
+    if interval_ms is not None:
+        body |= {"ignore_eos": True, "stage_params": {THINKER: {"token_interval_ms": interval_ms}}}
+    return [
+        {"payload": [{"messages": [{"role": "user", "content": text}], **body}]}
+        for text in questions(count, words, seed)
+    ]
 
 
 def main() -> None:
@@ -46,8 +65,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.out.write_text(json.dumps({"data": entries(options.count, options.words, options.seed)}, indent=1))
-    text = settings(options.tokens, speech=options.speech, interval_ms=options.interval_ms).dumps()
-    print(f"settings:{quote(text, safe='')}:string")
+    print(parameter(settings(options.tokens, speech=options.speech, interval_ms=options.interval_ms)))
 
 
 if __name__ == "__main__":

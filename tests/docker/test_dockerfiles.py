@@ -12,6 +12,8 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,11 +105,37 @@ def entry(build: Build, dockerfile: Path, **environment: str) -> subprocess.Pope
     return subprocess.Popen(program, env=env, cwd=build.inside("/opt/omni"))
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Build | None]]:
+    """By Dockerfile what its steps make of an empty root and a bare environment, so that a step that is missing is
+    missing here, too. None where the base image's Python isn't to be had.
+
+    All are made at once, each for itself: what takes the time is pip, on one core.
+    """
+    ours = Path(sysconfig.get_config_var("BINDIR")) / "python3.11"
+    plans: dict[str, tuple[str | None, dict[str, str]]] = {
+        "frontend.Dockerfile": (str(ours), {}),
+        "embedded.Dockerfile": (str(ours), {}),
+        # Without torch, which is large, and without Triton.
+        "triton.Dockerfile": (next(iter(_pythons("3.12")), None), {"EXTRAS": "frontend"}),
+    }
+    assert sorted(plans) == NAMES
+    pool = ThreadPoolExecutor(len(plans))
+    making: dict[str, Future[Build]] = {}
+    for name, (python, arguments) in plans.items():
+        root = tmp_path_factory.mktemp(name)
+        if python is not None:
+            making[name] = pool.submit(Build, ROOT, ROOT / "docker" / name, root, python=python, arguments=arguments)
+    yield lambda name: making[name].result() if name in making else None
+    pool.shutdown()
+
+
 @pytest.mark.parametrize("dockerfile", [p for p in DOCKERFILES if "triton" not in p.name], ids=lambda path: path.name)
-def test_its_steps_make_a_server_that_answers(dockerfile: Path, tmp_path: Path) -> None:
-    """A step that is missing from the Dockerfile is missing here, too: the root is empty and the environment bare."""
-    python = Path(sysconfig.get_config_var("BINDIR")) / "python3.11"
-    build = Build(ROOT, dockerfile, tmp_path, python=str(python), arguments={})
+def test_its_steps_make_a_server_that_answers(
+    dockerfile: Path, built: Callable[[str], Build | None], tmp_path: Path
+) -> None:
+    build = built(dockerfile.name)
+    assert build is not None
     port = free_port()
     settings = {"OMNI_PORT": str(port), "OMNI_HOST": "127.0.0.1"}
     if "frontend" in dockerfile.name:
@@ -133,12 +161,10 @@ def test_its_steps_make_a_server_that_answers(dockerfile: Path, tmp_path: Path) 
         process.wait()
 
 
-def test_the_steps_for_triton_install_what_a_stage_imports(tmp_path: Path) -> None:
-    """Without torch, which is large, and without Triton; on the Python that the base image has, where there is one."""
-    python = next((p for p in _pythons("3.12")), None)
-    if python is None:
+def test_the_steps_for_triton_install_what_a_stage_imports(built: Callable[[str], Build | None]) -> None:
+    build = built("triton.Dockerfile")
+    if build is None:
         pytest.skip("no Python 3.12 here")
-    build = Build(ROOT, ROOT / "docker/triton.Dockerfile", tmp_path, python=python, arguments={"EXTRAS": "frontend"})
     names = "numpy, sys, omni.launch.probe, omni.stages.dummy.thinker"
     code = f"import {names}; print(*sys.version_info[:2], numpy.__version__)"
     command = [str(build.inside("/opt/omni/venv/bin/python")), "-c", code]

@@ -20,6 +20,29 @@ DASHBOARD = json.loads((FOLDER / "grafana/dashboards/omni.json").read_text())
 ALERTS = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
 BY_PROMETHEUS = {"up"}
 """What Prometheus itself adds."""
+PROMISED = {
+    "omni_requests_total": {"endpoint", "outcome"},
+    "omni_requests_in_progress": set(),
+    "omni_sessions_active": {"protocol"},
+    "omni_admission_rejections_total": {"reason"},
+    "omni_time_to_first_token_seconds_bucket": {"endpoint", "le"},
+    "omni_time_to_first_audio_seconds_bucket": {"endpoint", "le"},
+    "omni_inter_token_seconds_bucket": {"endpoint", "le"},
+    "omni_audio_real_time_factor_bucket": {"endpoint", "le"},
+    "omni_audio_underruns_total": {"endpoint"},
+    "omni_turn_duration_seconds_bucket": {"endpoint", "le"},
+    "omni_turns_total": {"endpoint", "outcome"},
+    "omni_prompt_tokens_total": set(),
+    "omni_generation_tokens_total": set(),
+    "omni_media_rejected_total": {"reason"},
+    "omni_frames_total": {"outcome"},
+    "omni_triton_up": set(),
+    "omni_build_info": {"version", "model", "profile"},
+    "omni_stage_generations": {"stage"},
+    "omni_stage_step_seconds": {"stage"},
+    "omni_stage_ended": {"stage", "outcome"},
+}  # fmt: skip
+"""What dashboards of others may rely on, with the labels that a sample has once there is one."""
 TARGET_LABELS = {"job", "instance", "le"}
 
 
@@ -91,6 +114,13 @@ def test_every_metric_exists_with_its_labels(query: str, exposed: dict[str, set[
         assert selector.name in exposed
         if exposed[selector.name]:
             assert labels <= exposed[selector.name] | TARGET_LABELS
+
+
+def test_the_promised_names_are_there(exposed: dict[str, set[str]]) -> None:
+    assert exposed.keys() >= PROMISED.keys()
+    for name, labels in PROMISED.items():
+        assert exposed[name] in (set(), labels), name
+    assert not [name for name in exposed if name.endswith("_created")]
 
 
 def test_the_check_can_fail(exposed: dict[str, set[str]]) -> None:

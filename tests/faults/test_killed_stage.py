@@ -8,11 +8,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.launched import Launched
+from support.leaks import Holdings, wait_for_no_leaks
 
 from omni.contract.names import STAGES
 from omni.launch.server import STUB
@@ -58,6 +58,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
         yield launched.ready()
 
 
+@pytest.fixture(scope="module")
+def before(server: Launched) -> Holdings:
+    post(server.url, question())
+    return Holdings.of(server)
+
+
+@pytest.mark.usefixtures("before")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_killed_stage_fails_its_clients_at_once_and_comes_back(server: Launched, stage: str) -> None:
     server.until(lambda: health(server.url) == 200, BACK_WITHIN_S)
@@ -92,12 +99,5 @@ def test_a_killed_stage_fails_its_clients_at_once_and_comes_back(server: Launche
     assert "word" in answer["choices"][0]["message"]["content"]
 
 
-def test_afterwards_the_server_stops_and_leaves_nothing(tmp_path: Path) -> None:
-    with Launched("serve", tmp_path / "omni") as launched:
-        launched.ready()
-        children, regions = launched.descendants(), launched.regions()
-        assert children
-        assert regions
-        assert launched.stop() == 0
-    assert not [child for child in children if child.is_running() and child.status() != "zombie"]
-    assert not [region for region in regions if region.exists()]
+def test_nothing_is_left_of_them(server: Launched, before: Holdings) -> None:
+    wait_for_no_leaks(server, before)

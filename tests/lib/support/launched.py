@@ -46,7 +46,7 @@ class Launched:
 
     @property
     def said(self) -> str:
-        return self._out.read_text() + self._err.read_text()
+        return "".join(file.read_text() for file in (self._out, self._err) if file.is_file())
 
     def until(self, happened: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait; fails when the launcher ends first."""

@@ -1,4 +1,4 @@
-"""What processes hold: files, threads, shared memory, generations. Before and after a fault."""
+"""What processes hold: memory, files, threads, shared memory, generations. Before and after a fault."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import psutil
 from support.launched import Launched
 from support.stages import held
 
+MEMORY_BYTES = 96 << 20
+"""Growth of a process that allocators and pools may keep: more than that is held by somebody."""
 SLACK = 8
 """Files or threads that a pool may keep open for the next time."""
 
@@ -28,6 +30,8 @@ def metric(url: str, name: str) -> float:
 class Holdings:
     files: dict[str, int] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    """Resident bytes, shared ones left out."""
     regions: int = 0
     turns: float = 0
     sessions: float = 0
@@ -42,6 +46,8 @@ class Holdings:
                 name = _name(process)
                 out.files[name] = process.num_fds()
                 out.threads[name] = process.num_threads()
+                memory = process.memory_info()
+                out.memory[name] = memory.rss - memory.shared
         out.turns = metric(server.url, "omni_turns_in_progress")
         out.sessions = metric(server.url, "omni_sessions_active")
         out.media_bytes = metric(server.url, "omni_media_bytes")
@@ -50,10 +56,10 @@ class Holdings:
     def leaks(self, before: Holdings) -> dict[str, Any]:
         """What is more than it was; empty when nothing leaked."""
         out: dict[str, Any] = {}
-        for kind in ("files", "threads"):
+        for kind, slack in {"files": SLACK, "threads": SLACK, "memory": MEMORY_BYTES}.items():
             now, then = getattr(self, kind), getattr(before, kind)
             more = {
-                name: (then.get(name, 0), count) for name, count in now.items() if count > then.get(name, 0) + SLACK
+                name: (then.get(name, 0), count) for name, count in now.items() if count > then.get(name, 0) + slack
             }
             out |= {kind: more} if more else {}
         if self.regions > before.regions:

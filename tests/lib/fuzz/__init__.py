@@ -1,0 +1,1 @@
+"""Fuzzing: whatever comes in, nothing but our own errors comes out. `python -m fuzz --help`."""
