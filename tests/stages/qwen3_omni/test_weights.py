@@ -14,21 +14,27 @@ from omni.stages.qwen3_omni.weights import fuse_experts, read_weights
 pytestmark = pytest.mark.pure
 
 
-def test_a_part_is_read_from_the_files_that_hold_it_alone(tmp_path: Path) -> None:
-    save_file({"talker.a": torch.ones(2), "thinker.a": torch.zeros(2)}, tmp_path / "1.safetensors")
-    save_file({"talker.b": torch.full((1,), 3.0)}, tmp_path / "2.safetensors")
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text("{}")
+    return tmp_path
+
+
+def test_a_part_is_read_from_the_files_that_hold_it_alone(checkpoint: Path) -> None:
+    save_file({"talker.a": torch.ones(2), "thinker.a": torch.zeros(2)}, checkpoint / "1.safetensors")
+    save_file({"talker.b": torch.full((1,), 3.0)}, checkpoint / "2.safetensors")
     places = {"talker.a": "1.safetensors", "thinker.a": "1.safetensors", "talker.b": "2.safetensors",
               "code2wav.a": "missing.safetensors"}  # fmt: skip
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    weights = read_weights(tmp_path, "talker.")
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    weights = read_weights(checkpoint, "talker.")
     assert {name: tensor.tolist() for name, tensor in weights.items()} == {"a": [1.0, 1.0], "b": [3.0]}
     with pytest.raises(OSError, match="missing"):
-        read_weights(tmp_path, "code2wav.")
+        read_weights(checkpoint, "code2wav.")
 
 
-def test_a_single_file_needs_no_index(tmp_path: Path) -> None:
-    save_file({"talker.a": torch.ones(2), "other": torch.ones(1)}, tmp_path / "model.safetensors")
-    assert list(read_weights(tmp_path, "talker.")) == ["a"]
+def test_a_single_file_needs_no_index(checkpoint: Path) -> None:
+    save_file({"talker.a": torch.ones(2), "other": torch.ones(1)}, checkpoint / "model.safetensors")
+    assert list(read_weights(checkpoint, "talker.")) == ["a"]
 
 
 def test_experts_become_one_tensor_in_their_order() -> None:
