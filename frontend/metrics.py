@@ -144,6 +144,9 @@ class Metrics:
         self.cached_tokens = counter("omni_cached_prompt_tokens", "Tokens of prompts whose state was reused.")
         self.generation_tokens = counter("omni_generation_tokens", "Tokens of answers.")
         self.frames = counter("omni_frames", "Frames of video sessions: kept, filtered or failed.", "outcome")
+        self.vad_events = counter(
+            "omni_vad_events", "What voice detection found: speech_started, speech_stopped, timeout.", "kind"
+        )
         self.media_rejected = counter("omni_media_rejected", "Requests refused for their media or size.", "reason")
         self.triton_up = gauge("omni_triton_up", "1 while the stages answer.")
         self.gaps = _GapsCollector()

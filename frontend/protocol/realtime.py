@@ -48,10 +48,11 @@ class Realtime:
         ahead_s: float | None = None,
         session: Mapping[str, Any] | None = None,
         new_id: Callable[[str], str] | None = None,
+        on_speech: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`created` is Unix time; `prefill` whether pictures are read ahead; `ahead_s` the seconds of
         speech that are read ahead at a time, None for none; `session` is what it begins with, as in a GA
-        `session.update`; raises `BadEvent` when it can't."""
+        `session.update`; `on_speech` hears what voice detection found. Raises `BadEvent` when `session` can't be."""
         self._offer = offer
         self._limits = limits
         self._senses = senses
@@ -88,6 +89,7 @@ class Realtime:
             send=self._send,
             do=self._out.append,
             new_id=self._new_id,
+            on_speech=on_speech,
         )
         self._intake = Intake(
             senses, image_bytes=limits.image_bytes, item_bytes=limits.media_bytes, item_chars=limits.chars

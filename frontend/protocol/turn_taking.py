@@ -49,8 +49,12 @@ class TurnTaking:
         send: Callable[[Event], None],
         do: Callable[[Action], None],
         new_id: Callable[[str], str],
+        on_speech: Callable[[str], None],
     ) -> None:
-        """`ahead_s` is how much of a turn makes a block that is read ahead."""
+        """`ahead_s` is how much of a turn makes a block that is read ahead.
+
+        `on_speech` hears what voice detection found: speech_started, speech_stopped or timeout.
+        """
         self._limits = limits
         self._ahead_s = ahead_s
         self._ahead = (0, 0)
@@ -60,6 +64,7 @@ class TurnTaking:
         self._send = send
         self._do = do
         self._new_id = new_id
+        self._on_speech = on_speech
         self._format = config.listen
         self.detection: Detection | None = config.detection
         """How turns are found."""
@@ -152,6 +157,7 @@ class TurnTaking:
     def nudge(self) -> None:
         """The user has said nothing for so long that the model is to speak first."""
         self._nudged = True
+        self._on_speech("timeout")
         id = self._new_id("item")
         end = self.listening.now_ms
         waiting = self.listening.samples * 1000 / self.listening.rate
@@ -203,6 +209,7 @@ class TurnTaking:
         self._turn(id, self.listening.cut(start, end), self.listening.ms(start), self.listening.ms(end))
 
     def _speech(self, what: str, **when: int) -> None:
+        self._on_speech(f"speech_{what}")
         self._send({"type": f"input_audio_buffer.speech_{what}", **when, "item_id": self._spoken})
 
     def _turn(self, id: str, pcm: bytes, began_ms: float, ended_ms: float) -> None:

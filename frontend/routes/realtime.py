@@ -65,6 +65,7 @@ async def realtime(ws: WebSocket) -> None:
             dialect=DIALECTS.get(dialect, OPENAI),
             prefill=prefill,
             ahead_s=state.profile.sound_block_s if prefill and state.profile.prefix_reuse else None,
+            on_speech=lambda kind: state.metrics.vad_events.labels(kind).inc(),
             session={"model": model, **(PRESET if profiled else {}), **(secret.session if secret is not None else {})},
         )
         session = SessionProfile(inner, limits, now=now, engaged=profiled)

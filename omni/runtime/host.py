@@ -14,13 +14,15 @@ import triton_python_backend_utils as pb_utils
 
 from omni import stages
 from omni.contract import tensors
-from omni.contract.names import SETTINGS, THINKER
+from omni.contract.job import MEDIA_KINDS
+from omni.contract.names import PREPROCESS, SETTINGS, THINKER
 from omni.contract.stage import StageConfig
 from omni.contract.tensors import Tensors
 from omni.profile import load_profile
 from omni.runtime.generations import Pace
 from omni.runtime.loop import MAX_LEASES, StageLoop
 from omni.runtime.spans import Spans
+from omni.stages.media import clock
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class Responder:
 
 
 class Metrics:
-    """The stage's numbers among Triton's own metrics, labelled `stage`."""
+    """The stage's numbers among Triton's own metrics, labelled `stage`; of preprocess also those of its decoders."""
 
     def __init__(self, loop: StageLoop) -> None:
         self._loop = loop
@@ -76,6 +78,14 @@ class Metrics:
             self._metrics[f"omni_stage_ended {outcome}"] = family.Metric(
                 labels={"stage": loop.name, "outcome": outcome}
             )
+        if loop.name == PREPROCESS:
+            for name, description in (
+                ("omni_media_decode_seconds", "Seconds spent in decoding media."),
+                ("omni_media_decoded", "Media that were decoded, or couldn't be."),
+            ):
+                family = self._family(name, description, pb_utils.MetricFamily.COUNTER)
+                for kind in MEDIA_KINDS:
+                    self._metrics[f"{name} {kind}"] = family.Metric(labels={"kind": kind})
 
     def _family(self, name: str, description: str, kind: Any) -> Any:
         family = pb_utils.MetricFamily(name=name, description=description, kind=kind)
@@ -104,6 +114,9 @@ class Metrics:
             "omni_stage_reaped": counters.reaped,
         }
         values |= {f"omni_stage_ended {outcome}": count for outcome, count in loop.outcomes.items()}
+        if loop.name == PREPROCESS:
+            values |= {f"omni_media_decode_seconds {kind}": seconds for kind, seconds in clock.SECONDS.items()}
+            values |= {f"omni_media_decoded {kind}": count for kind, count in clock.DECODED.items()}
         for name, value in values.items():
             before = self._last.get(name, 0.0)
             if value == before:

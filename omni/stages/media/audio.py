@@ -15,6 +15,7 @@ from av.container import InputContainer
 
 from omni.contract.errors import InvalidMedia, TooLarge
 from omni.contract.names import LISTEN_RATE
+from omni.stages.media.clock import timed
 from omni.stages.media.container import frames_of, open_container, sound_of
 from omni.stages.media.limits import Check, MediaLimits, decoding, unchecked
 
@@ -29,6 +30,7 @@ _GATHER: Final = 1 << 16
 """Samples that are resampled at once; a codec's frames are too short to be worth a call each."""
 
 
+@timed("audio")
 def decode_audio(
     data: bytes,
     limits: MediaLimits | None = None,

@@ -11,6 +11,7 @@ from PIL import ExifTags, Image, features
 
 from omni.contract.errors import InvalidMedia, TooLarge
 from omni.contract.pictures import PICTURES, icon_pixels
+from omni.stages.media.clock import timed
 from omni.stages.media.limits import MediaLimits, decoding
 
 FORMATS: Final = tuple(name for name in PICTURES.values() if name != "AVIF" or features.check("avif"))
@@ -31,6 +32,7 @@ _UPRIGHT: Final = {
 """What undoes each value of the EXIF tag Orientation (EXIF 2.32, tag 274); 1 is upright."""
 
 
+@timed("image")
 def decode_image(data: bytes, limits: MediaLimits | None = None, param: str = "") -> npt.NDArray[np.uint8]:
     """RGB uint8 [height, width, 3]: upright, the first frame of an animation, what is see-through over white.
 

@@ -17,6 +17,7 @@ from omni.contract.errors import InvalidMedia, TooLarge
 from omni.contract.job import VideoOptions
 from omni.contract.names import LISTEN_RATE
 from omni.stages.media.audio import Samples, decode_sound
+from omni.stages.media.clock import timed
 from omni.stages.media.container import film_of, frames_of, open_container
 from omni.stages.media.limits import Check, MediaLimits, decoding, unchecked
 
@@ -87,6 +88,7 @@ class Video:
     """Mono float32 [samples] at `LISTEN_RATE` from the clip's start; None when not asked for or when there is none."""
 
 
+@timed("video")
 def decode_video(
     data: bytes,
     sampling: Sampling | None = None,

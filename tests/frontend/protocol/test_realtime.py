@@ -578,7 +578,8 @@ def test_a_full_buffer_refuses_more_and_keeps_what_it_has() -> None:
 
 
 def test_a_turn_is_found_and_answered() -> None:
-    talk = Talk()
+    found: list[str] = []
+    talk = Talk(on_speech=found.append)
     events = talk.hear(sound(640) + sound(1280, 5) + sound(1000))
     assert types(events) == [
         "input_audio_buffer.speech_started",
@@ -588,6 +589,7 @@ def test_a_turn_is_found_and_answered() -> None:
         "conversation.item.done",
         "response.created",
     ]
+    assert found == ["speech_started", "speech_stopped"]
     started, stopped, committed = events[:3]
     assert started["audio_start_ms"] == 640 - 300
     assert abs(stopped["audio_end_ms"] - (1920 + 500)) <= 32
