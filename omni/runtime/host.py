@@ -187,7 +187,11 @@ class Model:
         return out
 
     def _publish(self) -> None:
+        server = os.getppid()
         while not self._stopped.wait(PUBLISH_S):
+            if os.getppid() != server:
+                # Triton was killed. Its stub would wait for ever for the threads of a stage whose client is gone.
+                os._exit(1)
             self._metrics.publish()
 
     def finalize(self) -> None:
