@@ -19,7 +19,7 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import qwen_vocabulary
-from make_tiny import REAL_VOCAB_SIZE, write_processor
+from make_tiny import REAL_VOCAB_SIZE, Tokens, write_processor
 
 import omni.stages.qwen3_omni  # noqa: F401  it makes transformers importable
 
@@ -29,25 +29,10 @@ GROUPS = 16
 def config(tokenizer: Any, ids: Mapping[str, int]) -> Any:
     from transformers import Qwen3OmniMoeConfig
 
-    def one(word: str) -> int:
-        (token,) = tokenizer.encode(word, add_special_tokens=False)
-        return int(token)
-
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [24, 20, 20], "interleaved": True}
-    placeholders = {
-        "audio_token_id": ids["<|audio_pad|>"],
-        "image_token_id": ids["<|image_pad|>"],
-        "video_token_id": ids["<|video_pad|>"],
-        "vision_start_token_id": ids["<|vision_start|>"],
-        "audio_start_token_id": ids["<|audio_start|>"],
-        "position_id_per_seconds": 13,
-        "seconds_per_chunk": 2,
-    }
+    tokens = Tokens.of(tokenizer, ids)
     thinker = {
-        **placeholders,
-        "vision_end_token_id": ids["<|vision_end|>"],
-        "audio_end_token_id": ids["<|audio_end|>"],
-        "user_token_id": one("user"),
+        **tokens.thinker,
         "text_config": {
             "vocab_size": REAL_VOCAB_SIZE, "hidden_size": 2048, "head_dim": 128, "num_attention_heads": 32,
             "num_key_value_heads": 4, "num_hidden_layers": 48, "intermediate_size": 768, "moe_intermediate_size": 768,
@@ -66,7 +51,7 @@ def config(tokenizer: Any, ids: Mapping[str, int]) -> Any:
         },
     }  # fmt: skip
     talker = {
-        **placeholders,
+        **tokens.placeholders,
         "spatial_merge_size": 2, "thinker_hidden_size": 2048, "accept_hidden_layer": 24, "num_code_groups": GROUPS,
         "codec_pad_id": 2148, "codec_bos_id": 2149, "codec_eos_token_id": 2150, "codec_nothink_id": 2155,
         "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
@@ -92,10 +77,7 @@ def config(tokenizer: Any, ids: Mapping[str, int]) -> Any:
     }  # fmt: skip
     return Qwen3OmniMoeConfig(
         thinker_config=thinker, talker_config=talker, code2wav_config=code2wav, enable_audio_output=True,
-        im_start_token_id=ids["<|im_start|>"], im_end_token_id=ids["<|im_end|>"],
-        tts_pad_token_id=ids["<tts_pad>"], tts_bos_token_id=ids["<tts_text_bos>"],
-        tts_eos_token_id=ids["<tts_text_eod>"], system_token_id=one("system"), user_token_id=one("user"),
-        assistant_token_id=one("assistant"), dtype="bfloat16",
+        dtype="bfloat16", **tokens.all,
     )  # fmt: skip
 
 

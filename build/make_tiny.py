@@ -15,8 +15,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -46,29 +47,55 @@ CHAT_TEMPLATE = (
 """Our own wording of ChatML with Omni's placeholders."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Where a Qwen3-Omni configuration names tokens by their ids: for each part, and for the whole."""
+
+    placeholders: Mapping[str, int]
+    """Of thinker and talker, with what goes with them."""
+    thinker: Mapping[str, int]
+    all: Mapping[str, int]
+
+    @classmethod
+    def of(cls, tokenizer: Any, ids: Mapping[str, int]) -> Self:
+        def one(word: str) -> int:
+            (token,) = tokenizer.encode(word, add_special_tokens=False)
+            return int(token)
+
+        placeholders = {
+            "audio_token_id": ids["<|audio_pad|>"],
+            "image_token_id": ids["<|image_pad|>"],
+            "video_token_id": ids["<|video_pad|>"],
+            "vision_start_token_id": ids["<|vision_start|>"],
+            "audio_start_token_id": ids["<|audio_start|>"],
+            "position_id_per_seconds": 13,
+            "seconds_per_chunk": 2,
+        }
+        thinker = {
+            **placeholders,
+            "vision_end_token_id": ids["<|vision_end|>"],
+            "audio_end_token_id": ids["<|audio_end|>"],
+            "user_token_id": one("user"),
+        }
+        named = {
+            "im_start": ids["<|im_start|>"],
+            "im_end": ids["<|im_end|>"],
+            "tts_pad": ids["<tts_pad>"],
+            "tts_bos": ids["<tts_text_bos>"],
+            "tts_eos": ids["<tts_text_eod>"],
+            **{role: one(role) for role in ("system", "user", "assistant")},
+        }
+        return cls(placeholders, thinker, {f"{name}_token_id": id for name, id in named.items()})
+
+
 def config(tokenizer: Any, ids: Mapping[str, int], groups: int, vocab_size: int) -> Any:
     """The real configuration with every size small and every ratio and offset kept."""
     from transformers import Qwen3OmniMoeConfig
 
-    def one(word: str) -> int:
-        (token,) = tokenizer.encode(word, add_special_tokens=False)
-        return int(token)
-
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2], "interleaved": True}
-    placeholders = {
-        "audio_token_id": ids["<|audio_pad|>"],
-        "image_token_id": ids["<|image_pad|>"],
-        "video_token_id": ids["<|video_pad|>"],
-        "vision_start_token_id": ids["<|vision_start|>"],
-        "audio_start_token_id": ids["<|audio_start|>"],
-        "position_id_per_seconds": 13,
-        "seconds_per_chunk": 2,
-    }
+    tokens = Tokens.of(tokenizer, ids)
     thinker = {
-        **placeholders,
-        "vision_end_token_id": ids["<|vision_end|>"],
-        "audio_end_token_id": ids["<|audio_end|>"],
-        "user_token_id": one("user"),
+        **tokens.thinker,
         "text_config": {
             "vocab_size": vocab_size, "hidden_size": HIDDEN, "head_dim": 16, "num_attention_heads": 4,
             "num_key_value_heads": 2, "num_hidden_layers": LAYERS, "intermediate_size": 2 * HIDDEN,
@@ -88,7 +115,7 @@ def config(tokenizer: Any, ids: Mapping[str, int], groups: int, vocab_size: int)
         },
     }  # fmt: skip
     talker = {
-        **placeholders,
+        **tokens.placeholders,
         "spatial_merge_size": 2, "thinker_hidden_size": HIDDEN, "accept_hidden_layer": LAYERS - 1,
         "num_code_groups": groups, "codec_pad_id": CODEBOOK + 100, "codec_bos_id": CODEBOOK + 101,
         "codec_eos_token_id": CODEBOOK + 102, "codec_nothink_id": CODEBOOK + 107,
@@ -116,10 +143,7 @@ def config(tokenizer: Any, ids: Mapping[str, int], groups: int, vocab_size: int)
     }  # fmt: skip
     return Qwen3OmniMoeConfig(
         thinker_config=thinker, talker_config=talker, code2wav_config=code2wav, enable_audio_output=True,
-        im_start_token_id=ids["<|im_start|>"], im_end_token_id=ids["<|im_end|>"],
-        tts_pad_token_id=ids["<tts_pad>"], tts_bos_token_id=ids["<tts_text_bos>"],
-        tts_eos_token_id=ids["<tts_text_eod>"], system_token_id=one("system"), user_token_id=one("user"),
-        assistant_token_id=one("assistant"), dtype="float32",
+        dtype="float32", **tokens.all,
     )  # fmt: skip
 
 
