@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from frontend.openai.transcription import usage_object
 from frontend.protocol.conversation import Sound
 from frontend.protocol.realtime_config import Transcription
 from omni.contract.chunk import Chunk, Usage
@@ -59,18 +60,7 @@ class Transcript:
             problem = {"type": "transcription_error", "code": error.code, "message": error.message, "param": None}
             return [self._event("failed", error=problem)]
         self.sound.transcript = self.text = self.text.strip()
-        usage = self.usage
-        counted = {
-            "type": "tokens",
-            "input_tokens": usage.prompt_tokens,
-            "output_tokens": usage.completion_tokens,
-            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-            "input_token_details": {
-                "audio_tokens": usage.audio_tokens,
-                "text_tokens": usage.prompt_tokens - usage.audio_tokens,
-            },
-        }
-        return [self._event("completed", transcript=self.text, usage=counted)]
+        return [self._event("completed", transcript=self.text, usage=usage_object(self.usage))]
 
     def _event(self, what: str, **fields: Any) -> Event:
         name = f"conversation.item.input_audio_transcription.{what}"
