@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.sync.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
 
 from omni.client.clip import LISTEN_RATE, Unreadable, sound
 from omni.client.common import Refused, add_server, bar, fail, note, watched, write
 from omni.client.microphone import RATE, live
-from omni.client.socket import address, receive, send
+from omni.client.socket import connected, receive, send
 from omni.client.speaker import Speaker
 
 ABOUT = "talk to the model: a text, a sound file or the microphone in, speech out"
@@ -43,17 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status: 0 when everything was answered."""
-    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     try:
         voice = listening(options)
-        with connect(address(options.url, PATH), additional_headers=headers, max_size=None) as ws:
+        with connected(options, PATH) as ws:
             told = converse(ws, options, voice)
     except (Refused, Unreadable) as problem:
         return fail(problem)
-    except (OSError, InvalidHandshake, InvalidURI) as problem:
-        return fail(f"can't reach {options.url}: {problem}")
-    except ConnectionClosed as problem:
-        return fail(f"the server closed the connection: {problem}")
     if options.json:
         write(json.dumps(told, ensure_ascii=False) + "\n")
     return 0

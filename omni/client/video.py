@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.sync.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
 
 from omni.client.clip import LISTEN_RATE, Unreadable, duration, pictures, sound
 from omni.client.common import Refused, add_server, bar, fail, note, watched, write
-from omni.client.socket import address, receive, send
+from omni.client.socket import connected, receive, send
 from omni.client.speaker import Speaker
 
 ABOUT = "ask about a video file, frame by frame as a live camera would send it"
@@ -44,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status: 0 when every question was answered."""
-    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     try:
-        with connect(address(options.url, PATH), additional_headers=headers, max_size=None) as ws:
+        with connected(options, PATH) as ws:
             try:
                 told = converse(ws, options)
             except ConnectionClosed:
@@ -55,10 +54,6 @@ def run(options: argparse.Namespace) -> int:
                 raise
     except (Refused, Unreadable) as problem:
         return fail(problem)
-    except (OSError, InvalidHandshake, InvalidURI) as problem:
-        return fail(f"can't reach {options.url}: {problem}")
-    except ConnectionClosed as problem:
-        return fail(f"the server closed the connection: {problem}")
     if options.json:
         write(json.dumps(told, ensure_ascii=False) + "\n")
     return 0
