@@ -8,6 +8,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -57,75 +59,67 @@ class Responder:
             return True
 
 
+@dataclass(slots=True)
+class _Series:
+    """One number that Triton is told when it changed."""
+
+    metric: Any
+    read: Callable[[], float]
+    gauge: bool
+    told: float = 0.0
+
+    def publish(self) -> None:
+        value = self.read()
+        if value == self.told:
+            return
+        if self.gauge:
+            self.metric.set(value)
+        else:
+            self.metric.increment(value - self.told)
+        self.told = value
+
+
 class Metrics:
     """The stage's numbers among Triton's own metrics, labelled `stage`; of preprocess also those of its decoders."""
 
     def __init__(self, loop: StageLoop) -> None:
-        self._loop = loop
-        self._last: dict[str, float] = {}
-        self._metrics: dict[str, Any] = {}
+        self._series: list[_Series] = []
         self._families: list[Any] = []
-        self._gauge("omni_stage_generations", "Generations that the stage holds.", {})
-        self._gauge("omni_stage_open_requests", "Requests of the stage that wait for their end.", {})
-        self._counter("omni_stage_steps", "Steps of the stage that had output.", {})
-        self._counter("omni_stage_step_seconds", "Seconds spent in those steps.", {})
-        self._counter("omni_stage_messages_received", "Messages from the stage before.", {})
-        self._counter("omni_stage_messages_sent", "Messages to the stage after.", {})
-        self._counter("omni_stage_send_seconds", "Seconds spent in sending.", {})
-        self._counter("omni_stage_reaped", "Generations ended because nothing was heard of them.", {})
-        family = self._family("omni_stage_ended", "Generations that ended, by outcome.", pb_utils.MetricFamily.COUNTER)
+        stage, counters = {"stage": loop.name}, loop.counters
+        gauge, counter = pb_utils.MetricFamily.GAUGE, pb_utils.MetricFamily.COUNTER
+
+        def family(kind: Any, name: str, description: str) -> Callable[[dict[str, str], Callable[[], float]], None]:
+            made = pb_utils.MetricFamily(name=name, description=description, kind=kind)
+            self._families.append(made)
+            return lambda labels, read: self._series.append(_Series(made.Metric(labels=labels), read, kind == gauge))
+
+        def one(kind: Any, name: str, description: str, read: Callable[[], float]) -> None:
+            family(kind, name, description)(stage, read)
+
+        one(gauge, "omni_stage_generations", "Generations that the stage holds.", lambda: loop.generations)
+        one(gauge, "omni_stage_open_requests", "Requests of the stage that wait for their end.",
+            lambda: loop.open_requests)  # fmt: skip
+        one(counter, "omni_stage_steps", "Steps of the stage that had output.", lambda: counters.steps)
+        one(counter, "omni_stage_step_seconds", "Seconds spent in those steps.", lambda: counters.step_seconds)
+        one(counter, "omni_stage_messages_received", "Messages from the stage before.", lambda: counters.received)
+        one(counter, "omni_stage_messages_sent", "Messages to the stage after.", lambda: counters.sent)
+        one(counter, "omni_stage_send_seconds", "Seconds spent in sending.", lambda: counters.send_seconds)
+        one(counter, "omni_stage_reaped", "Generations ended because nothing was heard of them.",
+            lambda: counters.reaped)  # fmt: skip
+        ended = family(counter, "omni_stage_ended", "Generations that ended, by outcome.")
         for outcome in loop.outcomes:
-            self._metrics[f"omni_stage_ended {outcome}"] = family.Metric(
-                labels={"stage": loop.name, "outcome": outcome}
-            )
+            ended({**stage, "outcome": outcome}, partial(lambda outcome: loop.outcomes[outcome], outcome))
         if loop.name == PREPROCESS:
-            for name, description in (
-                ("omni_media_decode_seconds", "Seconds spent in decoding media."),
-                ("omni_media_decoded", "Media that were decoded, or couldn't be."),
-            ):
-                family = self._family(name, description, pb_utils.MetricFamily.COUNTER)
-                for kind in MEDIA_KINDS:
-                    self._metrics[f"{name} {kind}"] = family.Metric(labels={"kind": kind})
-
-    def _family(self, name: str, description: str, kind: Any) -> Any:
-        family = pb_utils.MetricFamily(name=name, description=description, kind=kind)
-        self._families.append(family)
-        return family
-
-    def _gauge(self, name: str, description: str, labels: dict[str, str]) -> None:
-        family = self._family(name, description, pb_utils.MetricFamily.GAUGE)
-        self._metrics[name] = family.Metric(labels={"stage": self._loop.name, **labels})
-
-    def _counter(self, name: str, description: str, labels: dict[str, str]) -> None:
-        family = self._family(name, description, pb_utils.MetricFamily.COUNTER)
-        self._metrics[name] = family.Metric(labels={"stage": self._loop.name, **labels})
+            seconds = family(counter, "omni_media_decode_seconds", "Seconds spent in decoding media.")
+            decoded = family(counter, "omni_media_decoded", "Media that were decoded, or couldn't be.")
+            for kind in MEDIA_KINDS:
+                seconds({"kind": kind}, partial(clock.SECONDS.__getitem__, kind))
+                decoded({"kind": kind}, partial(clock.DECODED.__getitem__, kind))
 
     def publish(self) -> None:
         """Tell Triton what changed since the last time."""
-        loop, counters = self._loop, self._loop.counters
-        values: dict[str, float] = {
-            "omni_stage_generations": loop.generations,
-            "omni_stage_open_requests": loop.open_requests,
-            "omni_stage_steps": counters.steps,
-            "omni_stage_step_seconds": counters.step_seconds,
-            "omni_stage_messages_received": counters.received,
-            "omni_stage_messages_sent": counters.sent,
-            "omni_stage_send_seconds": counters.send_seconds,
-            "omni_stage_reaped": counters.reaped,
-        }
-        values |= {f"omni_stage_ended {outcome}": count for outcome, count in loop.outcomes.items()}
-        if loop.name == PREPROCESS:
-            values |= {f"omni_media_decode_seconds {kind}": seconds for kind, seconds in clock.SECONDS.items()}
-            values |= {f"omni_media_decoded {kind}": count for kind, count in clock.DECODED.items()}
-        for name, value in values.items():
-            before = self._last.get(name, 0.0)
-            if value == before:
-                continue
-            self._last[name] = value
-            if name in ("omni_stage_generations", "omni_stage_open_requests"):
-                self._metrics[name].set(value)
-            else:
-                self._metrics[name].increment(value - before)
+        for one in self._series:
+            one.publish()
 
 
 class Model:
