@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,11 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from omni.launch.ports import free_port
 
 
 def cpu_seconds(pid: int) -> float:

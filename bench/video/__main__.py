@@ -25,6 +25,7 @@ import websockets
 
 from bench import processes
 from bench.video.pictures import Content, jpegs
+from omni.launch.ports import free_port
 
 PATH = "/v1/video/chat/stream"
 ROUNDS = 5
@@ -100,7 +101,7 @@ def messages(size: tuple[int, int], content: Content) -> list[str]:
 @contextmanager
 def server(module: str, deflate: bool, *options: str) -> Iterator[tuple[int, int]]:
     """`(port, process id)` of the front door or the floor."""
-    port = processes.free_port()
+    port = free_port()
     if module == "frontend":
         command = [
             sys.executable,
