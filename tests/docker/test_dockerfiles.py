@@ -10,14 +10,13 @@ import subprocess
 import sys
 import sysconfig
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.dockerfile import Build, context, read, substitute, values
+from support.http import status_of
 
 from omni.launch.ports import free_port
 
@@ -87,16 +86,6 @@ def test_the_build_context_is_what_images_need_and_no_more() -> None:
     assert not [file for file in context(ROOT) if file.suffix in (".safetensors", ".pyc", ".env", ".pem")]
 
 
-def answer(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as refusal:
-        return refusal.code
-    except OSError:
-        return 0
-
-
 def entry(build: Build, dockerfile: Path, **environment: str) -> subprocess.Popen[bytes]:
     """The image's process, with the image's environment and no other, in another folder than ours."""
     (command,) = values(read(dockerfile), "ENTRYPOINT")
@@ -147,7 +136,7 @@ def test_its_steps_make_a_server_that_answers(
     process = entry(build, dockerfile, **settings)
     try:
         deadline = time.monotonic() + 120
-        while answer(f"http://127.0.0.1:{port}/health") != 200:
+        while status_of(f"http://127.0.0.1:{port}/health") != 200:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.2)

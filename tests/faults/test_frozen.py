@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from support.http import status_of
 from support.launched import Launched, alive
 from support.leaks import Holdings, wait_for_no_leaks
 from tritonclient.grpc import service_pb2, service_pb2_grpc
@@ -26,16 +27,6 @@ BACK_WITHIN_S = 60.0
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
     with Launched("serve", tmp_path_factory.mktemp("omni"), *QUICK, "--shutdown-timeout", "20") as launched:
         yield launched.ready()
-
-
-def get(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
 
 
 class Clients:
@@ -92,7 +83,7 @@ def test_a_frozen_triton_is_replaced(server: Launched) -> None:
         assert at - frozen < 30
         assert status in (500, 503, 504)
         assert answer["error"]["code"] in ("unavailable", "stage_failed", "timeout")
-    server.until(lambda: get(f"{server.url}/health") == 200, BACK_WITHIN_S)
+    server.until(lambda: status_of(f"{server.url}/health") == 200, BACK_WITHIN_S)
     Clients(server, 1, 2).wait(30)
     before.files = {name: count for name, count in Holdings.of(server).files.items() if name != "front door"} | {
         "front door": before.files["front door"]
@@ -106,7 +97,7 @@ def test_a_stop_under_load_lets_running_answers_end(server: Launched) -> None:
     processes, regions = server.descendants(), server.regions()
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
-    assert get(f"{server.url}/health") == 503
+    assert status_of(f"{server.url}/health") == 503
     late = Clients(server, 1, 2)
     late.wait(10)
     (_, status, answer) = late.answers[0]
