@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from omni.launch.server import EmbeddedTriton
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+"""The same inputs in every run, whatever else the machine does: a run says something about a change, not about luck."""
+settings.register_profile("search", max_examples=2_000, deadline=None)
+"""Other inputs each time. A find belongs into the tests as an example."""
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omni.stages.chunk_ramp import ChunkRamp
@@ -60,7 +60,6 @@ def test_an_end_lets_go_of_what_is_left() -> None:
     assert ramp.frames(0, True, 0.0) == 0
 
 
-@settings(deadline=None)
 @given(
     gaps=st.lists(st.floats(0.0, 0.3), min_size=1, max_size=60),
     most=st.integers(1, 32),

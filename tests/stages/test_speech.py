@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omni.contract.chunk import TextDelta
@@ -210,7 +210,6 @@ texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.integers(0, 1 << 32))
-@settings(deadline=None)
 def test_any_interleaving_of_generations_says_every_text(answers: list[list[str]], seed: int) -> None:
     """Pushes and steps of both stages in any order; each generation's sound is its text, whatever the others do."""
     random = Random(seed)

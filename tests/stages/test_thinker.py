@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omni.contract.chunk import TextDelta, Usage
@@ -86,7 +86,6 @@ def test_loudness() -> None:
 
 
 @given(texts)
-@settings(deadline=None)
 def test_the_text_comes_back_byte_for_byte(value: str) -> None:
     said = ask(prompt([text(value)]))
     assert joined(said) == f"Received text: {value}"

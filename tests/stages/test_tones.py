@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE
@@ -20,7 +20,6 @@ LONG = "one two two three 4 4 4 — fünf 😀😀 sechs sieben acht"
 
 
 @given(texts)
-@settings(deadline=None)
 def test_text_survives_speech(text: str) -> None:
     codes = spell(text)
     pcm = sing(codes)
@@ -30,7 +29,6 @@ def test_text_survives_speech(text: str) -> None:
 
 
 @given(st.lists(texts, max_size=5))
-@settings(deadline=None)
 def test_the_pieces_of_a_text_do_not_matter(pieces: list[str]) -> None:
     speller, frames = Speller(), [np.empty((0, GROUPS), np.int32)]
     for piece in pieces:
@@ -50,7 +48,6 @@ def test_the_counter_goes_on_after_65536_frames() -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_any_lost_repeated_moved_or_changed_sample_shows(data: st.DataObject) -> None:
     pcm = sing(spell(LONG))
     at = data.draw(st.integers(0, len(pcm) - 1))

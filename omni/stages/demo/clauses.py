@@ -34,10 +34,10 @@ class Clauses:
         return out
 
     def flush(self) -> list[str]:
-        """The rest, when no more text comes."""
-        rest = [*self.feed("\n")]
+        """The rest, when no more text comes: also what could only be an abbreviation."""
+        clauses, rest = self.feed("\n"), self._text.strip()
         self._text = ""
-        return rest
+        return [*clauses, rest] if rest else clauses
 
     def _cut(self) -> int | None:
         """Where the next clause ends; None when that isn't known yet."""

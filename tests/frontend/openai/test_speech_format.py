@@ -122,7 +122,7 @@ def test_a_decoder_that_starts_with_a_chunk_hears_what_one_from_the_beginning_do
     assert np.abs(one_by_one(pieces(chunk_encoder(format), sound)) - at_once).max() <= most
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(1, 9000), min_size=1, max_size=12), st.sampled_from(["mp3", "opus"]))
 def test_no_sample_is_missing_or_twice_wherever_chunks_end(lengths: list[int], format: str) -> None:
     # A decoder can't cut both ends of one packet, so less than 30 ms of speech in all may come out longer.

@@ -112,7 +112,7 @@ INNER = (
 NESTED = st.dictionaries(st.sampled_from(INNER), JSON | st.dictionaries(st.sampled_from(INNER), JSON, max_size=4))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(NAMES), NESTED | JSON, max_size=3))
 def test_any_event_is_a_command_or_a_bad_event(kind: str, fields: dict[str, Any]) -> None:
     talk = Talk(check=False)
@@ -120,7 +120,7 @@ def test_any_event_is_a_command_or_a_bad_event(kind: str, fields: dict[str, Any]
     assert talk.closed is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text() | st.binary())
 def test_any_message_is_read_or_refused(message: str | bytes) -> None:
     try:

@@ -139,4 +139,4 @@ class Conversations(RuleBasedStateMachine):
 
 
 TestConversations = Conversations.TestCase
-TestConversations.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestConversations.settings = settings(max_examples=150, stateful_step_count=40)

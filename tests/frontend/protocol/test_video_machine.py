@@ -200,5 +200,5 @@ class Session(RuleBasedStateMachine):
         assert ended == named
 
 
-Session.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Session.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestSession = pytest.mark.pure(Session.TestCase)

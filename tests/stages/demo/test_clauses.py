@@ -29,6 +29,8 @@ def cut(*pieces: str) -> list[str]:
             ["I see a cat,", "a dog, and a ball.", "Yes, really, I do."],
         ),
         ("Yes, I do.", ["Yes, I do."]),
+        ("Vitamin D.", ["Vitamin D."]),
+        ("Pens, paper etc.", ["Pens, paper etc."]),
         ("- one\n- two\n", ["- one", "- two"]),
     ],
 )

@@ -35,7 +35,7 @@ def spread(frames: Frames) -> Spectrum:
     return Spectrum(*np.ascontiguousarray(values.transpose(1, 0, 2)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 60), st.lists(st.integers(0, 20), max_size=30))
 def test_every_chunking_gives_the_samples_of_the_whole(count: int, sizes: list[int]) -> None:
     codes = some(count)
