@@ -35,6 +35,8 @@ LOG_BYTES = 64 << 20
 """Bytes of Triton's log before it is put aside."""
 STUB = "triton_python_backend_stub"
 _TAIL_LINES = 15
+_TAIL_BYTES = 64 << 10
+"""Of a log, which may be long, or a device that never ends."""
 _serial = itertools.count()
 
 
@@ -236,8 +238,9 @@ class EmbeddedTriton:
     def log_tail(self) -> str:
         """The last lines that this start wrote, without Triton's tables, and where the rest is."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
-            log.seek(self._log_start or 0)
-            lines = log.read().decode(errors="replace").splitlines()
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start or 0, end - _TAIL_BYTES))
+            lines = log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
             tail = [f"  {line[:400]}" for line in lines if line.strip() and line[0] not in "+|"][-_TAIL_LINES:]
             return "\n".join([*tail, f"  (the whole log: {self.log})"])
         return f"  (no log at {self.log})"

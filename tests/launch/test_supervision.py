@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -50,24 +52,32 @@ http.server.HTTPServer((options["--host"], int(options["--port"])), Health).serv
 Launch = Callable[..., Launched]
 
 
+@pytest.mark.parametrize("log", ["long", "endless"])
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path, log: str) -> None:
+    triton = EmbeddedTriton(profile="dummy", home=tmp_path)
+    triton.log.parent.mkdir()
+    if log == "long":
+        triton.log.write_text("".join(f"line {n}\n" for n in range(100_000)))
+        assert triton.log_tail().splitlines()[0] == "  line 99985"
+        assert triton.log_tail().splitlines()[14] == "  line 99999"
+    else:
+        triton.log.symlink_to("/dev/zero")
+        assert len(triton.log_tail()) < 1_000
+
+
 @pytest.fixture
 def launch(models, tmp_path: Path) -> Iterator[Launch]:
     (tmp_path / "front" / "frontend").mkdir(parents=True)
     (tmp_path / "front" / "frontend" / "__main__.py").write_text(FRONT)
-    started: list[Launched] = []
+    count = itertools.count()
+    with ExitStack() as started:
 
-    def launch(command: str, *arguments: str, env: dict[str, str] | None = None) -> Launched:
-        quick = ("--model-repository", str(models.folder), "--exit-timeout", "1")
-        home = tmp_path / f"home{len(started)}"
-        started.append(Launched(command, home, *quick, *arguments, env=env, cwd=tmp_path / "front"))
-        return started[-1]
+        def launch(command: str, *arguments: str, env: dict[str, str] | None = None) -> Launched:
+            quick = ("--model-repository", str(models.folder), "--exit-timeout", "1")
+            home = tmp_path / f"home{next(count)}"
+            return started.enter_context(Launched(command, home, *quick, *arguments, env=env, cwd=tmp_path / "front"))
 
-    yield launch
-    for one in started:
-        # Two signals: tests look at clean stops where they want one, the rest needn't wait for it.
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGINT)
-            one.stop(signal.SIGTERM)
+        yield launch
 
 
 def stub_of(launched: Launched) -> psutil.Process:
@@ -118,16 +128,16 @@ def test_a_server_that_does_not_answer_is_replaced(launch: Launch, models) -> No
 def test_no_probes_when_they_are_off(launch: Launch, models) -> None:
     models.behave("hang")
     launched = launch("triton", "--liveness-interval", "0", "--liveness-deadline", "0.1").ready()
-    time.sleep(2.0)
+    time.sleep(1.0)
     assert "broken" not in launched.said
 
 
 def test_a_server_that_keeps_failing_is_given_up(launch: Launch, models) -> None:
-    launched = launch("triton", "--restart-limit", "2").ready()
+    launched = launch("triton", "--restart-limit", "1").ready()
     models.behave("broken")
     stub_of(launched).kill()
     assert launched.process.wait(60) == 1
-    assert "Triton failed 3 times in a row" in launched.said
+    assert "Triton failed 2 times in a row" in launched.said
     assert "no weights here" in launched.said
 
 
@@ -245,7 +255,7 @@ def test_a_second_ctrl_c_waits_for_nothing(launch: Launch) -> None:
     assert not launched.regions()
 
 
-def test_a_front_door_that_does_not_end_is_killed(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_front_door_that_does_not_end_is_killed(launch: Launch) -> None:
     launched = launch("serve", "--shutdown-timeout", "0", "--", "--mood", "stubborn").ready()
     assert launched.stop() == 0
     assert "the front door was killed" in launched.said
