@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from time import monotonic, time
 from typing import Final
 
+import anyio.to_thread
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -101,6 +102,7 @@ def create_app(settings: Settings, engine: Engine | None = None, tracing: Tracin
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         workers.submit(vad.model)  # so that the first session needn't wait for it
+        await anyio.to_thread.run_sync(time)  # what threads need is imported with the first, for tens of milliseconds
         state.start()
         try:
             yield

@@ -71,4 +71,4 @@ def test_tensors_stay_at_the_edges() -> None:
     users = [
         p for p in ROOT.joinpath("frontend").rglob("*.py") if any(n.startswith("tritonclient") for n in imports(p))
     ]
-    assert [p.relative_to(ROOT).as_posix() for p in users] == ["frontend/engine/triton.py"]
+    assert [p.relative_to(ROOT).as_posix() for p in users] == ["frontend/engine/messages.py"]

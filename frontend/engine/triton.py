@@ -1,29 +1,27 @@
 """The engine over gRPC: one stream per generation, and one control stream for the lease, aborts and pings.
 
-The only file of the front door that knows tensors. It uses the raw gRPC stub, since tritonclient's own wrapper can't
-ask for the empty final response and hides errors of its request iterator.
+It uses gRPC itself, since tritonclient's own wrapper can't ask for the empty final response and hides errors of its
+request iterator.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-import anyio.to_thread
 import grpc
-from tritonclient.grpc import service_pb2 as pb
 
-from omni.contract import errors
-from omni.contract.chunk import Chunk, TextDelta
+from frontend.engine import messages
+from omni.contract.chunk import Chunk
 from omni.contract.errors import OmniError, StageFailed, TimedOut, Unavailable
-from omni.contract.job import Job, pack_blobs
-from omni.contract.names import ENSEMBLES, OMNI, OMNI_TEXT, SETTINGS
+from omni.contract.job import Job
+from omni.contract.names import ENSEMBLES, OMNI, OMNI_TEXT
 from omni.contract.order import InOrder
 from omni.contract.tensors import Control
 
@@ -36,8 +34,6 @@ DRAIN_S = 10.0
 LAST_ABORTS_S = 1.0
 """How long closing waits for the aborts to be written."""
 CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
-OFFLOAD_BYTES = 256 * 1024
-"""Bytes of media from which on a request is put together in a worker thread."""
 MAX_CONTROLS = 4096
 """Control requests that may wait to be written."""
 
@@ -56,15 +52,6 @@ _CHANNEL = [
 
 
 @dataclass(slots=True)
-class _Answer:
-    """One response of an ensemble, decoded."""
-
-    chunk: Chunk
-    error: OmniError | None
-    eos: bool
-
-
-@dataclass(slots=True)
 class _Running:
     """A generation under way."""
 
@@ -78,70 +65,6 @@ class _Running:
         if self.error is None:
             self.error = error
             self.call.cancel()
-
-
-def _read(response: Any) -> tuple[int, _Answer] | None:
-    """`(SEQ, answer)` of a ModelInferResponse; None when it carries nothing, as the final one may."""
-    raw = {out.name: data for out, data in zip(response.outputs, response.raw_output_contents, strict=True)}
-    if "SEQ" not in raw:
-        return None
-    text = TextDelta.loads(raw["TEXT"][4:]) if "TEXT" in raw else TextDelta()
-    chunk = Chunk(
-        text=text.text,
-        tokens=text.tokens,
-        audio=raw.get("AUDIO", b""),
-        finish=text.finish,
-        usage=text.usage,
-        logprobs=text.logprobs,
-        event=json.loads(raw["EVENT"][4:]) if "EVENT" in raw else None,
-    )
-    error = errors.from_json(json.loads(raw["ERR"][4:])) if "ERR" in raw else None
-    return int.from_bytes(raw["SEQ"], "little"), _Answer(chunk, error, raw.get("EOS", b"\0") != b"\0")
-
-
-def _string(request: Any, name: str, value: bytes) -> None:
-    request.inputs.add(name=name, datatype="BYTES", shape=[1])
-    request.raw_input_contents.append(len(value).to_bytes(4, "little") + value)
-
-
-def _request(job: Job, lease: str) -> bytes:
-    """A ModelInferRequest, serialized with one copy of the media, during which other threads run."""
-    request = pb.ModelInferRequest(model_name=job.model, id=job.id)
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    request.parameters[SETTINGS].string_param = replace(job.settings, lease=lease).dumps()
-    head, media = pack_blobs(job)
-    _string(request, "JOB", head)
-    if not media:
-        return bytes(request.SerializeToString())
-    size = sum(map(len, media))
-    request.inputs.add(name="MEDIA", datatype="UINT8", shape=[size])
-    # What stands behind a serialized message adds to it: here one more item of its last field.
-    return b"".join((request.SerializeToString(), _RAW_INPUT, _varint(size), *media))
-
-
-_RAW_INPUT = bytes([pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
-"""The tag of one item of raw_input_contents: field number and wire type 2, which has its length before it."""
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last byte have the highest bit set."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _serialized(request: Any) -> bytes:
-    return request if isinstance(request, bytes) else request.SerializeToString()
-
-
-def _control(stage: str, control: Control) -> Any:
-    request = pb.ModelInferRequest(model_name=stage, id=control.id or uuid.uuid4().hex)
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    _string(request, "CONTROL", control.dumps())
-    return request
 
 
 class TritonEngine:
@@ -183,7 +106,7 @@ class TritonEngine:
     async def start(self) -> None:
         self._channel = grpc.aio.insecure_channel(self._url, options=_CHANNEL)
         self._infer = self._channel.stream_stream(
-            "/inference.GRPCInferenceService/ModelStreamInfer", _serialized, pb.ModelStreamInferResponse.FromString
+            "/inference.GRPCInferenceService/ModelStreamInfer", messages.serialized, messages.read_stream
         )
         self._spawn(self._keep_lease(), "triton control")
 
@@ -205,15 +128,18 @@ class TritonEngine:
     async def generate(self, job: Job) -> AsyncGenerator[Chunk, None]:
         trace = job.settings.trace
         metadata = None if trace is None else (("traceparent", trace),)  # for Triton's own spans
-        # Nothing here keeps the request, which may be large, for longer than it takes to send it.
-        call = self._infer(_once(await self._leased_request(job)), metadata=metadata)
+        requests = messages.requests(job, await self._wait_for_lease())
+        if job.id in self._running:
+            raise OmniError("A generation of this id is already running.")
+        # gRPC asks for the next request when it has sent the one before, and lets the event loop run meanwhile.
+        call = self._infer(chain((next(requests),), requests), metadata=metadata)
         now = asyncio.get_running_loop().time
         running = self._running[job.id] = _Running(call, now())
         ended = False
-        order: InOrder[_Answer] = InOrder()
+        order: InOrder[messages.Answer] = InOrder()
         try:
             while not ended:
-                read = _read(await self._next(job, running))
+                read = messages.read(await self._next(job, running))
                 running.heard = now()
                 if read is None:
                     continue
@@ -225,21 +151,10 @@ class TritonEngine:
                     yield answer.chunk
         finally:
             del self._running[job.id]
+            requests.close()
             if not ended:
                 self._abort(job.id)
             self._spawn(_drain(call), f"drain {job.id}")
-
-    async def _leased_request(self, job: Job) -> bytes:
-        lease = await self._wait_for_lease()
-        if sum(len(part.data or b"") for part in job.media) < OFFLOAD_BYTES:
-            request = _request(job, lease)
-        else:
-            request = await anyio.to_thread.run_sync(_request, job, lease)
-        if self._lease != lease:
-            raise Unavailable(_GONE)
-        if job.id in self._running:
-            raise OmniError("A generation of this id is already running.")
-        return request
 
     async def _next(self, job: Job, running: _Running) -> Any:
         """The next response of a stream. Raises an `OmniError` instead of anything of gRPC's."""
@@ -278,7 +193,7 @@ class TritonEngine:
     def _tell(self, stage: str, control: Control) -> None:
         # A full queue means that the control stream is dead: the lost lease will end everything by itself.
         with contextlib.suppress(asyncio.QueueFull):
-            self._controls.put_nowait(_control(stage, control))
+            self._controls.put_nowait(messages.control(stage, control))
 
     def _fail_running(self, error: OmniError) -> None:
         for running in self._running.values():
@@ -327,7 +242,7 @@ class TritonEngine:
                 stage = message.infer_response.model_name
                 heard[stage] = asyncio.get_running_loop().time()
                 if message.infer_response.id == lease and stage in missing:
-                    answer = _read(message.infer_response)
+                    answer = messages.read(message.infer_response)
                     if answer is not None and answer[1].error is not None:
                         raise answer[1].error
                     missing.discard(stage)
@@ -346,7 +261,7 @@ class TritonEngine:
 
     async def _control_requests(self, lease: str) -> AsyncIterator[Any]:
         for stage in self._stages:
-            yield _control(stage, Control("lease", lease))
+            yield messages.control(stage, Control("lease", lease))
         while True:
             request = await self._controls.get()
             yield request
@@ -369,10 +284,6 @@ class TritonEngine:
                 log.warning("the stage %s doesn't answer", min(heard, key=lambda stage: heard[stage]))
                 call.cancel()
                 return
-
-
-async def _once(request: Any) -> AsyncIterator[Any]:
-    yield request
 
 
 async def _drain(call: Any) -> None:

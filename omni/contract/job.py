@@ -41,14 +41,16 @@ class MediaPart:
     """Where the part stood in the client's request, for error messages."""
     at_ms: float | None = None
     """Where on its session's timeline the part belongs, milliseconds; None outside of sessions."""
+    read: bool = False
+    """Whether the thinker has read it with an earlier job, so that preprocess need only name it, too."""
 
     @classmethod
     def of(cls, kind: MediaKind, data: bytes, param: str = "", at_ms: float | None = None) -> MediaPart:
         return cls(kind, data, hashlib.sha256(data).hexdigest(), param, at_ms)
 
-    def by_digest(self) -> MediaPart:
+    def by_digest(self, *, read: bool = False) -> MediaPart:
         """The same part without its bytes."""
-        return MediaPart(self.kind, None, self.digest, self.param, self.at_ms)
+        return MediaPart(self.kind, None, self.digest, self.param, self.at_ms, read)
 
 
 Part = TextPart | MediaPart
@@ -136,6 +138,8 @@ def pack_blobs(job: Job) -> tuple[bytes, list[bytes]]:
         out: dict[str, Any] = {"type": part.kind, "digest": part.digest, "param": part.param}
         if part.at_ms is not None:
             out["at_ms"] = part.at_ms
+        if part.read:
+            out["read"] = True
         if part.digest in places:
             out["offset"], out["size"] = places[part.digest]
         return out
@@ -149,9 +153,21 @@ def pack_blobs(job: Job) -> tuple[bytes, list[bytes]]:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(), blobs
 
 
-def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | None, settings: Settings) -> Job:
-    """The inverse of `pack_job`. Raises `InvalidRequest` when the tensors aren't a job."""
-    blob = np.empty(0, np.uint8) if media is None else media
+def media_size(job: bytes) -> int:
+    """Bytes of MEDIA that JOB speaks of. Raises `InvalidRequest` when that can't be read."""
+    try:
+        parts = (part for message in json.loads(job)["messages"] for part in message["parts"] if "offset" in part)
+        return max((int(part["offset"]) + int(part["size"]) for part in parts), default=0)
+    except UNREADABLE:
+        raise InvalidRequest("The job can't be read.", param="JOB") from None
+
+
+def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | bytes | None, settings: Settings) -> Job:
+    """The inverse of `pack_job`. Raises `InvalidRequest` when the tensors aren't a job.
+
+    Of `media` as bytes that are those of one part nothing is copied.
+    """
+    blob = b"" if media is None else media
 
     def part(data: Mapping[str, Any]) -> Part:
         kind = data["type"]
@@ -164,12 +180,11 @@ def unpack_job(id: str, job: bytes, media: npt.NDArray[np.uint8] | None, setting
             start, size = int(data["offset"]), int(data["size"])
             if start < 0 or size < 0 or start + size > len(blob):
                 raise InvalidRequest("A part of the job points outside of MEDIA.", param="MEDIA")
-            encoded = blob[start : start + size].tobytes()
+            encoded = bytes(blob[start : start + size])
         digest = data.get("digest") or hashlib.sha256(encoded or b"").hexdigest()
         at_ms = data.get("at_ms")
-        return MediaPart(
-            kind, encoded, str(digest), str(data.get("param", "")), None if at_ms is None else float(at_ms)
-        )
+        place = None if at_ms is None else float(at_ms)
+        return MediaPart(kind, encoded, str(digest), str(data.get("param", "")), place, bool(data.get("read")))
 
     def message(data: Mapping[str, Any]) -> Message:
         if data["role"] not in ROLES:

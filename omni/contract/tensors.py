@@ -36,7 +36,8 @@ class Tensor:
 
 
 JOB = Tensor("JOB", "STRING", (1,), "The conversation, JSON of `pack_job`.")
-MEDIA = Tensor("MEDIA", "UINT8", (-1,), "All encoded media of the job behind each other.")
+MEDIA = Tensor("MEDIA", "UINT8", (-1,), "All encoded media of the job behind each other, or the next piece of that.")
+PIECE = Tensor("PIECE", "INT32", (1,), "Number of this piece of MEDIA, from 0. A job in one request has none.")
 CONTROL = Tensor("CONTROL", "STRING", (1,), "A direct request to a stage, outside of any ensemble: JSON of `Control`.")
 TEXT = Tensor("TEXT", "STRING", (1,), "The next piece of text, JSON of `TextDelta`.")
 HANDOVER = Tensor("HANDOVER", "STRING", (1,), "What one stage tells the next about the prompt, JSON.")
@@ -62,14 +63,16 @@ OUTPUTS: Mapping[str, tuple[Tensor, ...]] = {
 """By stage, what it sends."""
 
 INPUTS: Mapping[str, tuple[Tensor, ...]] = {
-    names.PREPROCESS: (JOB, MEDIA, CONTROL),
+    names.PREPROCESS: (JOB, MEDIA, PIECE, CONTROL),
     names.THINKER: (*OUTPUTS[names.PREPROCESS], CONTROL),
     names.TALKER: (*OUTPUTS[names.THINKER], CONTROL),
     names.CODE2WAV: (*OUTPUTS[names.TALKER], CONTROL),
 }
 """By stage, what it takes. All are optional in the configuration: no message carries all of them."""
 
-ENSEMBLE_INPUTS: Final = (JOB, MEDIA)
+ENSEMBLE_INPUTS: Final = (JOB, MEDIA, PIECE)
+"""A job is one request with JOB and MEDIA; or several of one id, each with PIECE and its piece of MEDIA, the first with
+JOB too. All are optional in the configuration."""
 ENSEMBLE_OUTPUTS: Mapping[str, tuple[Tensor, ...]] = {
     names.OMNI: OUTPUTS[names.CODE2WAV],
     names.OMNI_TEXT: (TEXT, *_ALWAYS),
@@ -142,7 +145,8 @@ def string(data: bytes) -> npt.NDArray[np.object_]:
     return np.array([data], dtype=np.object_)
 
 
-def _bytes(array: npt.NDArray[Any]) -> bytes:
+def string_of(array: npt.NDArray[Any]) -> bytes:
+    """The one element of a STRING tensor."""
     value = array.reshape(-1)[0]
     return value if isinstance(value, bytes) else str(value).encode()
 
@@ -174,15 +178,15 @@ def pack(stage: str, message: StageMessage) -> Tensors:
 
 
 def unpack_request(id: str, tensors: Mapping[str, npt.NDArray[Any]], settings: Settings) -> StageMessage:
-    """What preprocess is told: the job, and that nothing follows. Raises `InvalidRequest` when it can't be read."""
+    """A job in one request, and that nothing follows. Raises `InvalidRequest` when it can't be read."""
     if (job := tensors.get(JOB.name)) is None:
         raise errors.InvalidRequest("The request carries no job.", param=JOB.name)
-    return StageMessage(job=unpack_job(id, _bytes(job), tensors.get(MEDIA.name), settings), eos=True)
+    return StageMessage(job=unpack_job(id, string_of(job), tensors.get(MEDIA.name), settings), eos=True)
 
 
-def seq_of(tensors: Mapping[str, npt.NDArray[Any]]) -> int:
-    """The number of a message on its edge; -1 when it has none that can be read."""
-    seq = tensors.get(SEQ.name)
+def seq_of(tensors: Mapping[str, npt.NDArray[Any]], number: Tensor = SEQ) -> int:
+    """The number of a message on its edge, or of a piece by `PIECE`; -1 when it has none that can be read."""
+    seq = tensors.get(number.name)
     try:
         return -1 if seq is None else int(seq.reshape(-1)[0])
     except errors.UNREADABLE:
@@ -197,15 +201,15 @@ def unpack(tensors: Mapping[str, npt.NDArray[Any]]) -> StageMessage:
         seq, eos = get("SEQ"), get("EOS")
         handover = None
         if head is not None:
-            handover = unpack_handover(_bytes(head), arrays if arrays is not None else np.empty(0, np.uint8))
+            handover = unpack_handover(string_of(head), arrays if arrays is not None else np.empty(0, np.uint8))
         return StageMessage(
-            text=None if text is None else TextDelta.loads(_bytes(text)),
+            text=None if text is None else TextDelta.loads(string_of(text)),
             handover=handover,
             tokens=get("TOKENS"),
             codes=get("CODES"),
             audio=get("AUDIO"),
-            event=None if event is None else dict(json.loads(_bytes(event))),
-            error=None if error is None else errors.from_json(json.loads(_bytes(error))),
+            event=None if event is None else dict(json.loads(string_of(event))),
+            error=None if error is None else errors.from_json(json.loads(string_of(error))),
             seq=0 if seq is None else int(seq.reshape(-1)[0]),
             eos=eos is not None and bool(eos.reshape(-1)[0]),
         )

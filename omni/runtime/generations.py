@@ -4,7 +4,9 @@ Plain synchronous code without threads, clock or Triton; `loop` calls it under o
 
 * Every message from the stage before is a request of its own. The first one of a generation is its **anchor**: it stays
   open as the generation's output channel. Each later one is closed at once, carrying whatever is ready to go out.
-* Text and news from the stage before go out before the stage has seen them.
+  So it is with the pieces of a job, which preprocess is told of when all are there.
+* Text and news from the stage before go out before the stage has seen them. The stage learns of a generation when
+  there is something for it: news alone take no place in it.
 * A generation ends once: when its stage is done and nothing more will come from the stage before, by an error, by an
   abort, or because nothing was heard for the time-to-live. Then the anchor is closed. What arrives later is closed too.
 * Text is coalesced: the first piece that can be read goes out at once, later ones wait until there are enough tokens or
@@ -14,11 +16,8 @@ Plain synchronous code without threads, clock or Triton; `loop` calls it under o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import Protocol
 
 from omni.contract import tensors
 from omni.contract.errors import Cancelled, OmniError, StageFailed, TimedOut
@@ -27,6 +26,7 @@ from omni.contract.order import InOrder
 from omni.contract.params import Settings
 from omni.contract.stage import Outputs
 from omni.contract.tensors import StageMessage, Tensors
+from omni.runtime.upload import MAX_MEDIA_BYTES, Inputs, Upload
 
 MAX_ENDED = 8192
 """Ended generations that are remembered, so that a late message doesn't open them again."""
@@ -104,7 +104,13 @@ class Generation:
     anchor: Responder
     heard: float
     """When the stage before was last heard."""
+    upload: Upload
+    """Of preprocess: what came of the job."""
+    begun: bool
+    """Whether its first message has come, which a later one may overtake."""
     order: InOrder[StageMessage] = field(default_factory=InOrder)
+    opened: bool = False
+    """Whether the stage was told of it."""
     upstream_done: bool = False
     stage_done: bool = False
     ended: bool = False
@@ -138,15 +144,18 @@ class Generation:
 class Generations:
     """All generations of one stage. Every method that takes `now` wants seconds of one steady clock."""
 
-    def __init__(self, stage: str, *, pace: Pace = AT_ONCE, ttl_s: float = 60.0) -> None:
+    def __init__(
+        self, stage: str, *, pace: Pace = AT_ONCE, ttl_s: float = 60.0, max_media_bytes: int = MAX_MEDIA_BYTES
+    ) -> None:
         self._stage = stage
         self._pace = pace
         self._ttl = ttl_s
+        self._max_media = max_media_bytes
         self._live: dict[str, Generation] = {}
         self._going_out: dict[Generation, None] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._unborn: OrderedDict[str, None] = OrderedDict()
-        """Generations that were aborted before their first message came."""
+        """Generations that were over before their first message came."""
         self._lost_leases: OrderedDict[str, None] = OrderedDict()
         self._work: list[Work] = []
         self._loose: list[Responder] = []
@@ -161,23 +170,23 @@ class Generations:
         """Requests that wait for their end."""
         return len(self._loose) + sum(1 + len(g.closing) for g in {*self._live.values(), *self._going_out})
 
-    def receive(
-        self, id: str, settings: str, inputs: Mapping[str, npt.NDArray[Any]], responder: Responder, now: float
-    ) -> None:
+    def receive(self, id: str, settings: str, inputs: Inputs, responder: Responder, now: float) -> None:
         """A request of generation `id` arrived, with its `settings` as JSON."""
-        if self._comes_too_late(id, inputs):
+        first = self._is_first(inputs)
+        if self._comes_too_late(id, first):
             self._loose.append(responder)
             return
         generation = self._live.get(id)
         try:
             if generation is None:
-                generation = self._open(id, settings, responder, now)
+                generation = self._open(id, settings, responder, now, first)
             else:
                 generation.closing.append(responder)
                 self._going_out[generation] = None
             generation.heard = now
+            generation.begun = generation.begun or first
             if self._stage == PREPROCESS:
-                self._told(generation, tensors.unpack_request(id, inputs, generation.settings))
+                self._uploaded(generation, inputs)
             else:
                 told = tensors.unpack(inputs)
                 for message in generation.order.push(told.seq, told):
@@ -185,28 +194,47 @@ class Generations:
                         self._told(generation, message)
         except OmniError as error:
             if generation is None:
-                generation = self._live[id] = Generation(id, Settings(), responder, now)
-            self._end(generation, error)
+                generation = self._live[id] = Generation(id, Settings(), responder, now, Upload(), first)
+            if not generation.ended:
+                self._end(generation, error)
 
-    def _comes_too_late(self, id: str, inputs: Mapping[str, npt.NDArray[Any]]) -> bool:
+    def _is_first(self, inputs: Inputs) -> bool:
+        """Whether a message is the first of its generation. A job in one request has no number."""
+        if self._stage == PREPROCESS:
+            return tensors.seq_of(inputs, tensors.PIECE) <= 0
+        return tensors.seq_of(inputs) == 0
+
+    def _comes_too_late(self, id: str, first: bool) -> bool:
         """Whether a message is the rest of something that is over. An id may be used again once it is."""
-        first = self._stage == PREPROCESS or tensors.seq_of(inputs) == 0
-        if first and id in self._unborn:
-            del self._unborn[id]
-            self._remember(self._ended, id)
+        if id in self._unborn:
+            if first:
+                del self._unborn[id]
+                self._remember(self._ended, id)
             return True
         if first and id not in self._live:
             self._ended.pop(id, None)
         return id in self._ended
 
-    def _open(self, id: str, settings: str, responder: Responder, now: float) -> Generation:
+    def _open(self, id: str, settings: str, responder: Responder, now: float, first: bool) -> Generation:
         parsed = Settings.loads(settings)
-        generation = self._live[id] = Generation(id, parsed, responder, now, began=now)
+        generation = Generation(id, parsed, responder, now, Upload(self._max_media), first, began=now)
+        self._live[id] = generation
         if parsed.lease is not None and parsed.lease in self._lost_leases:
             self._end(generation, Cancelled("The client is gone."))
-        else:
-            self._work.append(Open(id, parsed))
         return generation
+
+    def _uploaded(self, generation: Generation, inputs: Inputs) -> None:
+        """A job came, or a piece of one. The stage is told of it at once, and may refuse it before the rest comes."""
+        if generation.ended:
+            return
+        self._tell_of(generation)
+        if (whole := generation.upload.add(generation.id, inputs, generation.settings)) is not None:
+            self._told(generation, whole)
+
+    def _tell_of(self, generation: Generation) -> None:
+        if not generation.opened:
+            generation.opened = True
+            self._work.append(Open(generation.id, generation.settings))
 
     def _told(self, generation: Generation, message: StageMessage) -> None:
         if generation.ended:
@@ -221,7 +249,8 @@ class Generations:
         if generation.stage_done:
             if message.eos:
                 self._end(generation, None)
-        else:
+        elif not replace(message, event=None).empty:
+            self._tell_of(generation)
             self._work.append(Push(generation.id, message))
 
     def produced(self, outputs: Outputs) -> None:
@@ -334,7 +363,7 @@ class Generations:
         self._out(generation, StageMessage(error=error, eos=True))
         generation.ended = True
         del self._live[generation.id]
-        self._remember(self._ended, generation.id)
+        self._remember(self._ended if generation.begun else self._unborn, generation.id)
         outcome = "completed" if error is None else "cancelled" if isinstance(error, Cancelled) else "failed"
         self.outcomes[outcome] += 1
         generation.outcome = outcome

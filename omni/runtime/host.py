@@ -24,6 +24,7 @@ from omni.profile import load_profile
 from omni.runtime.generations import Pace
 from omni.runtime.loop import MAX_LEASES, StageLoop
 from omni.runtime.spans import Spans
+from omni.runtime.upload import MAX_MEDIA_BYTES
 from omni.stages.media import clock
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ class Model:
             pace=pace,
             ttl_s=float(options.get("ttl_s", 60)),
             max_leases=int(options.get("max_leases", MAX_LEASES)),
+            max_media_bytes=int(options.get("max_media_bytes", MAX_MEDIA_BYTES)),
             on_life=self._spans.record,
         )
         self._metrics = Metrics(self._loop)

@@ -15,6 +15,7 @@ from omni.contract.errors import InvalidRequest, OmniError, Overloaded, StageFai
 from omni.contract.stage import Stage
 from omni.contract.tensors import Control, StageMessage, pack
 from omni.runtime.generations import AT_ONCE, Delivery, Generations, Life, Open, Pace, Push, Responder, Work
+from omni.runtime.upload import MAX_MEDIA_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class StageLoop:
         pace: Pace = AT_ONCE,
         ttl_s: float = 60.0,
         max_leases: int = MAX_LEASES,
+        max_media_bytes: int = MAX_MEDIA_BYTES,
         clock: Callable[[], float] = time.monotonic,
         on_life: Callable[[Life], None] = lambda _: None,
     ) -> None:
@@ -65,7 +67,7 @@ class StageLoop:
         self.counters = Counters()
         self._clock = clock
         self._on_life = on_life
-        self._generations = Generations(name, pace=pace, ttl_s=ttl_s)
+        self._generations = Generations(name, pace=pace, ttl_s=ttl_s, max_media_bytes=max_media_bytes)
         self._lock = threading.Lock()
         self._engine_news = threading.Condition(self._lock)
         self._sender_news = threading.Condition(self._lock)

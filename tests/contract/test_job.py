@@ -19,7 +19,9 @@ texts = st.text(st.characters(exclude_categories=("Cs",)))
 parts = st.one_of(
     st.builds(TextPart, texts),
     st.builds(MediaPart.of, st.sampled_from(["image", "audio", "video"]), st.binary(max_size=40), texts),
-    st.builds(MediaPart.of, st.just("image"), st.binary(max_size=4), at_ms=st.floats(0, 1e6)).map(MediaPart.by_digest),
+    st.builds(MediaPart.of, st.just("image"), st.binary(max_size=4), at_ms=st.floats(0, 1e6)).map(
+        lambda part: part.by_digest(read=part.at_ms == 0)
+    ),
 )
 messages = st.lists(
     st.builds(Message, st.sampled_from(["system", "user", "assistant"]), st.lists(parts, max_size=4).map(tuple))

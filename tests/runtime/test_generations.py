@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from support.recorder import Recorder
 
 from omni.contract import names
-from omni.contract.chunk import TextDelta
-from omni.contract.errors import Cancelled, OmniError, Overloaded, TimedOut
-from omni.contract.job import Job, Message, TextPart, pack_job
+from omni.contract.chunk import KEPT, TextDelta
+from omni.contract.errors import Cancelled, OmniError, Overloaded, TimedOut, TooLarge
+from omni.contract.job import Job, MediaPart, Message, TextPart, pack_job
 from omni.contract.params import Settings
 from omni.contract.tensors import StageMessage, Tensors, pack, string
 from omni.runtime.generations import Abort, Generations, Open, Pace, Push
@@ -47,6 +47,15 @@ def test_text_goes_out_before_the_stage_has_seen_it() -> None:
     assert words(deliver(generations)) == "hello"
     assert [type(work) for work in generations.work()] == [Open, Push]
     assert anchor.finals == 0
+
+
+def test_news_alone_take_no_place_in_the_stage() -> None:
+    generations, anchor, later = Generations(names.THINKER), Recorder(), Recorder()
+    generations.receive("g", "{}", pack(names.PREPROCESS, StageMessage(event=KEPT)), anchor, 0)
+    assert [message.event for message in deliver(generations)] == [KEPT]
+    assert generations.work() == []
+    generations.receive("g", "{}", pack(names.PREPROCESS, StageMessage(seq=1, eos=True)), later, 0)
+    assert [type(work) for work in generations.work()] == [Open, Push]
 
 
 def test_later_requests_are_closed_at_once_and_carry_what_is_ready() -> None:
@@ -167,6 +176,14 @@ def test_an_unreadable_message_fails_its_generation(tensors: Tensors) -> None:
     assert anchor.got[-1].error is not None
 
 
+def test_an_unreadable_message_on_a_lost_lease_ends_once() -> None:
+    generations, anchor = Generations(names.TALKER), Recorder()
+    generations.lease_lost("L")
+    generations.receive("g", Settings(lease="L").dumps(), {"TEXT": string(b"no json")}, anchor, 0)
+    deliver(generations)
+    assert (anchor.finals, len(generations), generations.outcomes["cancelled"]) == (1, 0, 1)
+
+
 @pytest.mark.parametrize("settings", ["nonsense", '{"sampling":{"thinker":{"top_p":7}}}'])
 def test_unreadable_settings_fail_their_generation(settings: str) -> None:
     generations, anchor = Generations(names.TALKER), Recorder()
@@ -186,6 +203,90 @@ def test_preprocess_is_told_the_job_and_that_nothing_follows() -> None:
     assert push.message.job is not None
     assert push.message.job.messages[0].text == "hi"
     assert push.message.eos
+
+
+def pieces(size: int) -> list[Tensors]:
+    """A job with media of so many bytes, one in each piece, and JOB with the first."""
+    head, media = pack_job(Job(id="g", messages=(Message("user", (MediaPart.of("image", bytes(size)),)),)))
+    out: list[Tensors] = [{"PIECE": np.array([n], np.int32), "MEDIA": media[n : n + 1]} for n in range(size)]
+    out[0]["JOB"] = string(head)
+    return out
+
+
+def sent_pieces(
+    generations: Generations, inputs: list[Tensors], settings: str = "{}", now: float = 0
+) -> list[Recorder]:
+    requests = [Recorder() for _ in inputs]
+    for one, request in zip(inputs, requests, strict=True):
+        generations.receive("g", settings, one, request, now)
+        deliver(generations)
+    return requests
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_preprocess_learns_of_a_job_with_its_first_piece_and_is_told_it_with_the_last(order: list[int]) -> None:
+    generations, inputs = Generations(names.PREPROCESS), pieces(3)
+    requests = sent_pieces(generations, [inputs[n] for n in order[:2]])
+    assert [type(work) for work in generations.work()] == [Open]
+    requests += sent_pieces(generations, [inputs[order[2]]])
+    [push] = generations.work()
+    assert isinstance(push, Push)
+    assert push.message.job is not None
+    assert push.message.job.media[0].data == bytes(3)
+    assert [request.finals for request in requests] == [0, 1, 1]
+    generations.produced([("g", StageMessage(eos=True))])
+    deliver(generations)
+    assert (requests[0].finals, generations.open_requests) == (1, 0)
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+@pytest.mark.parametrize("end", ["abort", "lease", "refusal", "silence"])
+def test_a_generation_may_end_between_its_pieces(order: list[int], end: str) -> None:
+    generations, inputs = Generations(names.PREPROCESS, ttl_s=10), pieces(3)
+    settings = Settings(lease="L").dumps()
+    [anchor] = sent_pieces(generations, [inputs[order[0]]], settings)
+    if end == "abort":
+        generations.abort("g")
+    elif end == "lease":
+        generations.lease_lost("L")
+    elif end == "refusal":
+        generations.fail("g", Overloaded("full"))
+    else:
+        generations.reap(11)
+    late = sent_pieces(generations, [inputs[n] for n in order[1:]], settings)
+    assert anchor.got[-1].error is not None
+    assert [request.finals for request in (anchor, *late)] == [1, 1, 1]
+    assert all(request.got == [] for request in late)
+    assert [type(work) for work in generations.work()] == [Abort]
+    assert len(generations) == generations.open_requests == 0
+
+
+def test_an_abort_may_come_before_all_pieces_in_any_order() -> None:
+    generations, inputs = Generations(names.PREPROCESS), pieces(3)
+    generations.abort("g")
+    requests = sent_pieces(generations, [inputs[n] for n in (1, 0, 2)])
+    assert [request.finals for request in requests] == [1, 1, 1]
+    assert (len(generations), generations.work()) == (0, [])
+    [again] = sent_pieces(generations, [inputs[0]])
+    assert (again.finals, len(generations)) == (0, 1)
+
+
+def test_each_piece_is_a_sign_of_life() -> None:
+    generations, inputs = Generations(names.PREPROCESS, ttl_s=10), pieces(3)
+    for now, one in enumerate(inputs[:2]):
+        sent_pieces(generations, [one], now=8.0 * now)
+    assert generations.reap(17) == 0
+    assert generations.reap(19) == 1
+
+
+def test_pieces_that_do_not_fit_fail_their_generation_alone() -> None:
+    generations, other = Generations(names.PREPROCESS, max_media_bytes=3), Recorder()
+    generations.receive("h", "{}", pieces(2)[0], other, 0)
+    [anchor, again] = sent_pieces(generations, pieces(3)[:1] * 2)
+    assert (anchor.finals, again.finals, other.finals) == (1, 1, 0)
+    [anchor] = sent_pieces(generations, pieces(4)[:1])
+    assert isinstance(anchor.got[-1].error, TooLarge)
+    assert len(generations) == generations.open_requests == 1
 
 
 def token(text: str, *, finish: bool = False) -> list[tuple[str, StageMessage]]:

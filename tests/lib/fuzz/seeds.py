@@ -102,7 +102,10 @@ def _jobs() -> list[Pieces]:
     for job in (whole, Job(id="x", messages=(Message("user", (TextPart("hi"),)),))):
         data, blob = pack_job(job)
         out.append([data, blob.tobytes(), SETTINGS.dumps().encode()])
-    return out
+    data, blob = pack_job(whole)
+    cut = np.array_split(blob, 4)
+    numbered = [bytes([seq]) + cut[seq].tobytes() for seq in (2, 1, 3)]
+    return [*out, [data, cut[0].tobytes(), SETTINGS.dumps().encode(), *numbered]]
 
 
 def _edges() -> list[Pieces]:

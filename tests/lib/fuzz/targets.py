@@ -98,12 +98,21 @@ def _run(stage: str, settings: str, messages: list[Mapping[str, np.ndarray[Any, 
 
 
 def job(pieces: Pieces) -> None:
-    """JOB, MEDIA and the settings, as preprocess is sent them."""
-    data, media, settings = (*pieces, b"", b"", b"")[:3]
-    inputs = {"JOB": string(data)}
+    """JOB, MEDIA and the settings, as preprocess is sent them; with more, MEDIA is what follows and comes in pieces.
+
+    Each of those has its number before it, one byte.
+    """
+    data, media, settings, *more = (*pieces, b"", b"", b"")[: max(3, len(pieces))]
+    inputs: Tensors = {"JOB": string(data)}
     if media:
         inputs["MEDIA"] = np.frombuffer(media, np.uint8)
-    _run("preprocess", settings.decode(errors="replace"), [inputs])
+    requests = [inputs]
+    if more:
+        inputs["PIECE"] = np.array([0], np.int32)
+    for piece in more:
+        number = np.frombuffer(piece[:1], np.int8).astype(np.int32)
+        requests.append({"PIECE": number, "MEDIA": np.frombuffer(piece[1:], np.uint8)})
+    _run("preprocess", settings.decode(errors="replace"), requests)
 
 
 def _tensor(name: str, piece: bytes) -> np.ndarray[Any, Any]:
