@@ -74,7 +74,7 @@ class BalancedEngine:
             try:
                 async with aclosing(member.engine.generate(job)) as chunks:
                     async for chunk in chunks:
-                        begun = True
+                        begun = begun or not chunk.kept
                         yield chunk
                 return
             except (Unavailable, Overloaded) as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final, Literal
 
-from omni.contract.chunk import Chunk, FinishReason, Usage
+from omni.contract.chunk import KEPT, Chunk, FinishReason, Usage
 from omni.contract.errors import OmniError, Unavailable
 from omni.contract.job import Job
 from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE, TALKER, THINKER
@@ -94,6 +94,8 @@ class FakeEngine:
         run = Run(job)
         self.runs.append(run)
         try:
+            if job.settings.session is not None and any(part.data is not None for part in job.media):
+                yield Chunk(event=KEPT)
             for beat in self._script(job):
                 if isinstance(beat, OmniError):
                     raise beat

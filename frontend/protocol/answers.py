@@ -8,22 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from frontend.protocol.answering import Reason, Response
-from frontend.protocol.conversation import Conversation, Item, Sound, by_digest, messages
+from frontend.protocol.conversation import Conversation, Item, Sound, messages
+from frontend.protocol.delivery import Delivery
 from frontend.protocol.fields import BadEvent
 from frontend.protocol.realtime_config import Config
 from frontend.protocol.senses import Senses
-from frontend.protocol.session import Action, Cancel, Start
+from frontend.protocol.session import Action
 from frontend.protocol.transcribing import PRIORITY, Transcript, Transcripts
 from frontend.protocol.transcribing import SETTINGS as TRANSCRIBE
 from frontend.protocol.turns import Turn
 from omni.contract.chunk import Chunk
 from omni.contract.errors import ContextExceeded, MediaMissing, OmniError
-from omni.contract.job import Job, MediaPart, Message
+from omni.contract.job import Job, Message
 from omni.contract.params import Settings
 
 Event = dict[str, Any]
-KNOWN: Final = 4096
-"""Media that are remembered to be with the stages."""
 RETRIES: Final = 8
 """Times that one answer is asked for again: media that were forgotten, and a context that was too long."""
 
@@ -59,16 +58,12 @@ class Answers:
         self._senses = senses
         self._most = most
         self._send = send
-        self._do = do
+        self._delivery = Delivery(do)
         self._new_id = new_id
         self._forget_oldest = forget_oldest
         self._numbers = itertools.count(1)
         self._runs: dict[int, _Run] = {}
-        self._sent: dict[int, list[str]] = {}
-        """Digests of the media of generations that the stages haven't read yet."""
         self._transcripts = Transcripts()
-        self._known: dict[str, None] = {}
-        """Digests of the media that preprocess was sent, oldest first."""
         self.live: Response | None = None
         """The answer of the conversation."""
         self.playing_until = 0.0
@@ -178,11 +173,9 @@ class Answers:
         self._run(_Prefill(), prompt, settings, PRIORITY)
 
     def feed(self, number: int, chunk: Chunk, now: float) -> None:
+        self._delivery.heard(number, chunk)
         run = self._runs.get(number)
-        if run is None:
-            return
-        self._remember(number)
-        if isinstance(run, _Prefill):
+        if chunk.kept or run is None or isinstance(run, _Prefill):
             return
         for event in run.feed(chunk):
             self._send(event)
@@ -192,8 +185,8 @@ class Answers:
             self._next_transcript()
 
     def ended(self, number: int, error: OmniError | None, now: float) -> None:
+        self._delivery.ended(number, failed=error is not None)
         run = self._runs.pop(number, None)
-        self._sent.pop(number, None)
         if run is None:
             return
         if error is not None and self._again(run, error):
@@ -209,8 +202,7 @@ class Answers:
 
     def _drop(self, number: int) -> None:
         del self._runs[number]
-        self._sent.pop(number, None)
-        self._do(Cancel(number))
+        self._delivery.cancel(number)
 
     def _over(self, response: Response, now: float) -> None:
         if self.live is response:
@@ -225,18 +217,10 @@ class Answers:
 
     def _run(self, run: _Run, prompt: tuple[Message, ...], settings: Settings, priority: int) -> int:
         number = next(self._numbers)
-        media = [part.digest for message in prompt for part in message.parts if isinstance(part, MediaPart)]
-        named = by_digest(prompt, self._known)
-        self._runs[number], self._sent[number] = run, media
-        self._do(Start(number, Job(id=self._senses.job_id(), messages=named, settings=settings, priority=priority)))
+        self._runs[number] = run
+        job = Job(id=self._senses.job_id(), messages=prompt, settings=settings, priority=priority)
+        self._delivery.start(number, job)
         return number
-
-    def _remember(self, number: int) -> None:
-        """The stages have read this generation's media."""
-        for digest in self._sent.pop(number, ()):
-            self._known[digest] = None
-        while len(self._known) > KNOWN:
-            del self._known[next(iter(self._known))]
 
     def _again(self, run: _Run, error: OmniError) -> bool:
         """Ask once more when nothing was said yet and the failure is one that we can mend."""
@@ -246,7 +230,7 @@ class Answers:
             return False
         run.tries += 1
         if isinstance(error, MediaMissing):
-            self._known.clear()
+            self._delivery.forget()
         elif isinstance(run, Transcript) or not self._shortened(run, error):
             return False
         if isinstance(run, Response):

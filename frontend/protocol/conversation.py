@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -271,17 +271,3 @@ def messages(items: Iterable[Item], instructions: str = "") -> tuple[Message, ..
         else:
             out.append((item.role, parts))
     return tuple(Message(role, tuple(parts)) for role, parts in out) or (Message("user", (TextPart(""),)),)
-
-
-def by_digest(prompt: Iterable[Message], known: Mapping[str, object]) -> tuple[Message, ...]:
-    """`prompt` with the media that are `known` to preprocess, by digest, named instead of sent."""
-    return tuple(
-        Message(
-            message.role,
-            tuple(
-                part.by_digest() if isinstance(part, MediaPart) and part.digest in known else part
-                for part in message.parts
-            ),
-        )
-        for message in prompt
-    )

@@ -28,8 +28,6 @@ class Frame:
     """When it came, milliseconds of the server's steady clock."""
     digest: str = ""
     """Hexadecimal SHA-256 of `data`, once it was looked at."""
-    delivered: bool = False
-    """Whether the stages were given its bytes."""
 
     @property
     def param(self) -> str:
@@ -50,9 +48,8 @@ class Frame:
         return self.received_ms
 
     def part(self) -> MediaPart:
-        """For a job: with its bytes when the stages don't have them yet."""
-        data = None if self.delivered else self.data
-        return MediaPart("image", data, self.digest, self.param, self.at_ms)
+        """For a job."""
+        return MediaPart("image", self.data, self.digest, self.param, self.at_ms)
 
 
 class FrameBuffer:

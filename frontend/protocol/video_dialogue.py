@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from frontend.protocol.delivery import Delivery
 from frontend.protocol.frames import Frame
-from frontend.protocol.session import Action, Cancel, Start
+from frontend.protocol.session import Action
 from frontend.protocol.turns import Outcome, Turns
 from frontend.protocol.video_answer import Answer, Event
 from frontend.protocol.video_audio import Hearing
@@ -50,8 +51,8 @@ class Dialogue:
         self._deployment = deployment
         self._sight = sight
         self._hearing = hearing
-        self._do = do
         self._send = send
+        self._delivery = Delivery(do)
         self.conversation = Conversation(deployment.new_id(), config)
         self._turns = Turns()
         self._warmup = Warmup(deployment.prefill)
@@ -85,15 +86,13 @@ class Dialogue:
         return None
 
     def feed(self, number: int, chunk: Chunk, now: float) -> None:
-        if self._warmup.heard(number) or self._turns.find(number) is None:
+        self._delivery.heard(number, chunk)
+        if chunk.kept or self._answer is None or self._turns.find(number) is None:
             return
-        assert self._query is not None
-        assert self._answer is not None
-        for frame in self._query.frames:
-            frame.delivered = True
         self._send(self._answer.feed(chunk, now))
 
     def ended(self, number: int, error: OmniError | None) -> None:
+        self._delivery.ended(number, failed=error is not None)
         if self._warmup.running == number:
             self._end_warmup(error)
         elif self._turns.find(number) is not None and not (error and self._ask_again(error)):
@@ -106,9 +105,10 @@ class Dialogue:
     def drop(self) -> None:
         """Stop everything, and say nothing of it."""
         if (turn := self._turns.live) is not None:
-            self._do(Cancel(turn.number))
+            self._delivery.cancel(turn.number)
             self._turns.end("cancelled")
         self.stop_reading()
+        self._delivery.drop()
         self._query = self._answer = None
 
     # -- turns
@@ -118,7 +118,7 @@ class Dialogue:
         turn = self._turns.begin(f"video-{id[:12]}")
         self._query = query
         self._answer = Answer(turn, self._config, self._deployment.streamed(), query.frames, self._sight.named)
-        self._do(Start(turn.number, self.conversation.query(id, query.frames, query.pcm, query.text)))
+        self._delivery.start(turn.number, self.conversation.query(id, query.frames, query.pcm, query.text))
 
     def _ask_again(self, problem: OmniError) -> bool:
         """Whether the turn, of which the client has seen nothing yet, could be asked for once more."""
@@ -127,14 +127,14 @@ class Dialogue:
             return False
         if isinstance(problem, MediaMissing) and query.resends < MAX_RESENDS:
             query.resends += 1
-            self._resend(query.frames)
+            self._delivery.forget()
         elif (bad := self._undecodable(problem, query.frames)) is not None:
             query.frames = answer.frames = [frame for frame in query.frames if frame.digest != bad.digest]
         else:
             return False
         turn.number = self._turns.number()
-        job = self.conversation.query(self._deployment.new_id(), query.frames, query.pcm, query.text)
-        self._do(Start(turn.number, job))
+        id = self._deployment.new_id()
+        self._delivery.start(turn.number, self.conversation.query(id, query.frames, query.pcm, query.text))
         return True
 
     def _end(self, outcome: Outcome, problem: OmniError | None = None) -> None:
@@ -143,7 +143,7 @@ class Dialogue:
         if turn is None or query is None or answer is None:
             return
         if outcome == "cancelled":
-            self._do(Cancel(turn.number))
+            self._delivery.cancel(turn.number)
         self._send(answer.end(outcome, problem))
         self._turns.end(outcome)
         self._query = self._answer = None
@@ -161,12 +161,6 @@ class Dialogue:
             self._send([error("Frame decode failed", InvalidMedia.code)])
         return bad
 
-    def _resend(self, frames: Iterable[Frame]) -> None:
-        """The stages lost what they were given."""
-        self._sight.forget_delivery()
-        for frame in frames:
-            frame.delivered = False
-
     # -- prefill
 
     def read_ahead(self) -> None:
@@ -175,15 +169,15 @@ class Dialogue:
             number = self._turns.number()
             frames = list(self._sight.frames)
             self._warmup.begin(number, self.conversation, frames)
-            self._do(Start(number, self.conversation.warmup(self._deployment.new_id(), frames)))
+            self._delivery.start(number, self.conversation.warmup(self._deployment.new_id(), frames))
 
     def stop_reading(self) -> None:
         if (number := self._warmup.stop()) is not None:
-            self._do(Cancel(number))
+            self._delivery.cancel(number)
 
     def _end_warmup(self, problem: OmniError | None) -> None:
         frames = self._warmup.end(problem)
         if isinstance(problem, MediaMissing):
-            self._resend(frames)
+            self._delivery.forget()
         elif problem is not None:
             self._undecodable(problem, frames)

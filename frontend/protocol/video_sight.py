@@ -111,13 +111,6 @@ class Sight:
                 self._replace_newest(None)
         return bad
 
-    def forget_delivery(self) -> None:
-        """The stages lost what they were given: the bytes of all frames have to be sent again."""
-        for frame in self.frames:
-            frame.delivered = False
-        if self._newest is not None:
-            self._newest.delivered = False
-
     def release(self, frames: Iterable[Frame]) -> None:
         """These frames are held no longer."""
         for frame in frames:

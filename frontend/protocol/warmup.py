@@ -43,18 +43,8 @@ class Warmup:
         self._job_frames = frames
         self._attempted = _signature(conversation, frames)
 
-    def heard(self, number: int) -> bool:
-        """Whether this job is ours; if so, the stages have its bytes."""
-        if number != self.running:
-            return False
-        for frame in self._job_frames:
-            frame.delivered = True
-        return True
-
     def end(self, error: OmniError | None) -> Sequence[Frame]:
         """The job is done; its frames. One that failed for want of something that can be put right is tried again."""
-        if error is None:
-            self.heard(self.running or 0)
         self._failures = 0 if error is None else self._failures + 1
         if isinstance(error, _CURABLE) and self._failures < MAX_FAILURES:
             self._attempted = ()

@@ -10,6 +10,9 @@ from typing import Any, Final, Literal, get_args
 from omni.contract.errors import UNREADABLE, OmniError
 from omni.contract.names import SAMPLE_RATE
 
+KEPT: Final[Mapping[str, Any]] = {"type": "kept"}
+"""What preprocess tells a session as soon as it holds the media that came with a job: later jobs may name them."""
+
 FinishReason = Literal["stop", "length"]
 _FINISHES: Final = (None, *get_args(FinishReason))
 
@@ -109,6 +112,11 @@ class Chunk:
     logprobs: tuple[Mapping[str, Any], ...] = ()
     event: Mapping[str, Any] | None = None
     """News of the stages that is neither text nor sound, such as {"type": "prompt", "prompt_tokens": 12}."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether all that it says is that the media are held."""
+        return self.event == KEPT and not (self.text or self.audio or self.finish)
 
     @property
     def audio_seconds(self) -> float:

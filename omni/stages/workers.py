@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from omni.contract.chunk import KEPT
 from omni.contract.errors import Cancelled, InvalidRequest, OmniError, Overloaded, StageFailed
 from omni.contract.handover import Handover
 from omni.contract.job import PROBE_PRIORITY, Job
@@ -38,7 +39,7 @@ class Workers:
     `workers` threads take the job of the highest priority that waited longest; up to `max_queue` wait. A job without
     media waits for no worker: it is prepared at once by the engine thread. One thread more is for probes of whether the
     server lives, which would else wait as long as the longest job takes. The encoded media of every job are kept in
-    `store` from the moment that it comes.
+    `store` from the moment that it comes; a session, which may name them next time, is told so at once.
     """
 
     def __init__(self, wake: Callable[[], None], store: MediaStore, *, workers: int, max_queue: int) -> None:
@@ -51,8 +52,8 @@ class Workers:
         self._running: dict[str, _Run] = {}
         self._busy = 0
         """Workers at work, also on what was dropped: their number bounds the pool's own queue."""
-        self._finished: deque[tuple[str, _Run, StageMessage, bool]] = deque()
-        """What workers leave for `step`: `(generation, run, message, from a worker)`."""
+        self._news: deque[tuple[str, _Run, StageMessage, bool]] = deque()
+        """What `step` has to say: `(generation, run, message, from a worker)`."""
 
     def prepare(self, job: Job, check: Check) -> Handover:
         """What the thinker is told of a job; called by several threads. Raises an `OmniError` when that can't be."""
@@ -76,11 +77,13 @@ class Workers:
             raise InvalidRequest("The request carries no job.")
         run.job = message.job
         self.store.keep(message.job)
+        if message.job.settings.session is not None and any(part.data is not None for part in message.job.media):
+            self._news.append((generation, run, StageMessage(event=KEPT), False))
         if message.job.media:
             self._start()
         else:
             self._running[generation] = self._waiting.pop(generation)
-            self._finished.append((generation, run, self._answer(message.job, run.check), False))
+            self._news.append((generation, run, self._answer(message.job, run.check), False))
 
     def abort(self, generation: str) -> None:
         run = self._waiting.pop(generation, None) or self._running.pop(generation, None)
@@ -89,17 +92,19 @@ class Workers:
 
     def step(self) -> Outputs:
         out: list[tuple[str, StageMessage]] = []
-        while self._finished:
-            generation, run, message, worked = self._finished.popleft()
+        while self._news:
+            generation, run, message, worked = self._news.popleft()
             self._busy -= worked
-            if not run.dropped:
+            if run.dropped:
+                continue
+            if message.eos:
                 del self._running[generation]
-                out.append((generation, message))
+            out.append((generation, message))
         self._start()
         return out
 
     def wait(self) -> float | None:
-        return 0.0 if self._finished else None
+        return 0.0 if self._news else None
 
     def close(self) -> None:
         for generation in (*self._waiting, *self._running):
@@ -121,7 +126,7 @@ class Workers:
     def _work(self, generation: str, run: _Run) -> None:
         assert run.job is not None
         message = self._answer(run.job, run.check)
-        self._finished.append((generation, run, message, True))
+        self._news.append((generation, run, message, True))
         self._wake()
 
     def _answer(self, job: Job, check: Check) -> StageMessage:

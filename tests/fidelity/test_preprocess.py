@@ -117,10 +117,12 @@ def test_special_tokens_in_a_text_are_text(preprocess: Drive, checkpoint: Path) 
     assert sneaky in AutoTokenizer.from_pretrained(checkpoint).decode(ids)
 
 
-def test_media_that_were_sent_before_are_named_to_the_thinker_too(preprocess: Drive) -> None:
+def test_media_that_the_thinker_has_read_are_only_named_to_it(preprocess: Drive) -> None:
     parts = (image(77), audio(77, 1.5), video(77, 6, sound=3.0))
     whole = prepared(preprocess, job(*parts, "one", use_audio=True))
-    named = prepared(preprocess, job(*(part.by_digest() for part in parts), "one", use_audio=True))
+    named = prepared(preprocess, job(*(part.by_digest(read=True) for part in parts), "one", use_audio=True))
+    held = prepared(preprocess, job(parts[0].by_digest(), "one"))
+    np.testing.assert_array_equal(held.media[0].pixels, whole.media[0].pixels)
     assert whole.ids.tolist() == named.ids.tolist()
     np.testing.assert_array_equal(whole.positions, named.positions)
     assert whole.spans == named.spans
@@ -133,7 +135,7 @@ def test_media_that_were_sent_before_are_named_to_the_thinker_too(preprocess: Dr
 
 def test_media_that_were_never_sent_are_missing(preprocess: Drive) -> None:
     with pytest.raises(MediaMissing) as missing:
-        prepared(preprocess, job(image(78).by_digest(), "three"))
+        prepared(preprocess, job(image(78).by_digest(read=True), "three"))
     assert missing.value.param == image(78).digest
 
 
@@ -145,7 +147,7 @@ def test_bytes_that_come_again_go_on_again(preprocess: Drive) -> None:
 def test_a_part_named_with_other_options_is_made_anew(preprocess: Drive) -> None:
     clip = video(80, 6, sound=3.0)
     prepared(preprocess, job(clip, "one"))
-    (heard,) = prepared(preprocess, job(clip.by_digest(), "one", use_audio=True)).media
+    (heard,) = prepared(preprocess, job(clip.by_digest(read=True), "one", use_audio=True)).media
     assert heard.pixels is not None
     assert heard.mel is not None
 

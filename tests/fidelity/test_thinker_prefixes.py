@@ -161,7 +161,7 @@ def test_a_prefill_job_warms_the_query_that_follows(thinking: Make) -> None:
 def test_what_is_held_needs_only_its_name(thinking: Make) -> None:
     warm = thinking(max_prefill_tokens=16)
     parts = (*(image(n) for n in range(3)), audio(5), video(6, sound=2.0))
-    named = tuple(part.by_digest() for part in parts)
+    named = tuple(part.by_digest(read=True) for part in parts)
     warm.run(job(*parts, prefill=True, use_audio=True))
     encoded = warm.stage.encoded_media
     # With the beginning, and behind another one with the features alone.
@@ -182,7 +182,7 @@ def test_what_is_held_no_longer_is_missing_and_nothing_else_is_lost(thinking: Ma
     # Of the six, behind another beginning, only the last three still have features.
     history = (("user", ("Hello",)),)
     order = (*parts[3:], *parts[:3])
-    named = tuple(part.by_digest() for part in order)
+    named = tuple(part.by_digest(read=True) for part in order)
     settings = {"prefill": True} if prefill else RULES
     failed = warm.thinking.run(job(*named, "What?", history=history, **settings))
     assert [type(m.error) for m in warm.thinking.said[failed] if m.eos] == [MediaMissing]

@@ -14,7 +14,7 @@ from frontend.engine.balanced import BalancedEngine
 from frontend.engine.base import Engine
 from frontend.engine.fake import FakeEngine
 from frontend.settings import Settings
-from omni.contract.chunk import Chunk
+from omni.contract.chunk import KEPT, Chunk
 from omni.contract.errors import InvalidRequest, OmniError, Overloaded, StageFailed, Unavailable
 from omni.contract.job import Job
 from omni.profile import load_profile
@@ -107,6 +107,12 @@ async def test_what_has_begun_is_not_repeated() -> None:
     with pytest.raises(Unavailable):
         await answer(engine, job("x"))
     assert counts(engines) == [1, 0]
+
+
+async def test_that_media_are_held_is_no_beginning() -> None:
+    engine, engines = three([Chunk(event=KEPT), Overloaded("full")], [Chunk(event=KEPT), Chunk(text="b")])
+    assert (await answer(engine, job("x"))).text == "b"
+    assert counts(engines) == [1, 1]
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), StageFailed("broke")])

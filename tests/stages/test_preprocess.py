@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from omni.contract.chunk import KEPT
 from omni.contract.errors import (
     ContextExceeded,
     InvalidMedia,
@@ -170,6 +171,23 @@ def test_a_digest_stands_for_its_bytes(job: JobMaker, image_part: Callable[..., 
         again = prompt(drive, job([part.by_digest()]))
     assert first.meta == again.meta
     assert np.array_equal(first.arrays["image_0"], again.arrays["image_0"])
+
+
+def test_a_session_is_told_at_once_that_its_bytes_are_held(
+    job: JobMaker, image_part: Callable[..., MediaPart], gate: Gate
+) -> None:
+    part, session = image_part(), Settings(session="s")
+    with Drive("preprocess", workers=1) as drive:
+        for name in ("decoding", "waiting"):
+            drive.open(name)
+            drive.push(name, job([part], settings=session))
+        drive.step()
+        assert [said == [StageMessage(event=KEPT)] for said in drive.said.values()] == [True, True]
+        drive.abort("decoding")
+        gate.open.set()
+        assert [message.handover is not None for message in drive.finish()["waiting"]] == [False, True]
+        for nobody in (job([part]), job([part.by_digest()], settings=session), job(["text"], settings=session)):
+            prompt(drive, nobody)  # with nothing said before it
 
 
 def test_a_store_without_room_forgets(job: JobMaker, image_part: Callable[..., MediaPart]) -> None:

@@ -7,6 +7,7 @@ import io
 import statistics
 import time
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -15,6 +16,7 @@ from support.ask import answer, job
 from frontend.engine.triton import TritonEngine
 from omni.contract.errors import InvalidMedia, InvalidRequest, MediaMissing, OmniError
 from omni.contract.job import MediaPart
+from omni.contract.params import Settings
 from omni.stages.dummy import tones
 
 pytestmark = [pytest.mark.triton, pytest.mark.anyio]
@@ -62,6 +64,15 @@ async def test_media_travel_once(engine: TritonEngine) -> None:
         await answer(engine, job(part.by_digest()))
     first = await answer(engine, job(part))
     assert (await answer(engine, job(part.by_digest()))).text == first.text
+
+
+@pytest.mark.parametrize("speech", [False, True])
+async def test_media_of_a_session_are_held_as_soon_as_it_is_told(engine: TritonEngine, speech: bool) -> None:
+    part = image("#654321" if speech else "#765432", (640, 480))
+    of_session = replace(job(part, speech=speech), settings=Settings(session="s", speech=speech))
+    async with aclosing(engine.generate(of_session)) as chunks:
+        assert (await anext(chunks)).kept
+    assert "640x480" in (await answer(engine, job(part.by_digest()))).text
 
 
 async def test_max_tokens_ends_with_length_also_when_spoken(engine: TritonEngine) -> None:

@@ -8,9 +8,10 @@ A sound is cut into the blocks that the encoder takes one by one, each named by 
 one that was read before shares the state of that beginning, wherever nothing that came later has changed its features:
 they depend on the loudest moment of the whole sound.
 
-A part that a job only names by its digest is only named to the thinker too, which has read it with an earlier job. What
-a hundred frames cost then is their names. When the thinker no longer holds what it needs of a part, it says that it is
-missing, as preprocess does for bytes; the front door sends it again, and what comes with its bytes goes on whole.
+A part that a job only names by its digest, and of which it says that the thinker has read it with an earlier job, is
+only named to the thinker too. What a hundred frames cost then is their names. When the thinker no longer holds what it
+needs of a part, it says that it is missing, as preprocess does for bytes; the front door sends it again, and what comes
+with its bytes goes on whole.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Preprocess(Workers):
 
         check()
         asked = (part.kind, part.digest, options if part.kind == "video" else None)
-        if part.data is None and (named := self._named.get(asked)) is not None:
+        if part.read and (named := self._named.get(asked)) is not None:
             return named
         media = self.store.made(part, asked[2], make)
         self._named.put(asked, tuple(one.named for one in media))

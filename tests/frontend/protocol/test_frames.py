@@ -97,12 +97,10 @@ def test_a_picture_is_removed_with_its_copies() -> None:
     assert buffer.nbytes == 0
 
 
-def test_a_part_carries_its_bytes_until_they_were_delivered() -> None:
+def test_a_part_carries_the_bytes_and_what_errors_call_the_frame() -> None:
     one = Frame(7, b"jpeg", {"pts_ms": 40}, 5.0, "abc")
     part = one.part()
     assert (part.data, part.digest, part.param, part.at_ms) == (b"jpeg", "abc", "frame 7", 40.0)
-    one.delivered = True
-    assert one.part().data is None
 
 
 @pytest.mark.parametrize("pts", [None, "12", True, float("nan"), []])

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.realtime import Talk, b64, image, sound, text, user
 
 from frontend.protocol.realtime_limits import Limits
+from omni.contract.chunk import KEPT, Chunk
 from omni.contract.errors import ContextExceeded, MediaMissing, Overloaded, StageFailed
 
 pytestmark = pytest.mark.pure
@@ -27,9 +28,10 @@ ERRORS = (StageFailed("x"), Overloaded("x"), MediaMissing("x"), ContextExceeded(
 
 
 class Conversations(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.talk = Talk(LIMITS, check=False)
+    @initialize(kept=st.booleans())
+    def begin(self, kept: bool) -> None:
+        self.talk = Talk(LIMITS, check=False, kept=kept)
+        self.lost = False
 
     @property
     def ids(self) -> list[str]:
@@ -97,8 +99,14 @@ class Conversations(RuleBasedStateMachine):
         self.talk.feed(*words, turn=data.draw(st.sampled_from(self.talk.live)))
 
     @precondition(lambda self: self.talk.live)
+    @rule(data=st.data())
+    def arrive(self, data: st.DataObject) -> None:
+        self.talk.feed(Chunk(event=KEPT), turn=data.draw(st.sampled_from(self.talk.live)))
+
+    @precondition(lambda self: self.talk.live)
     @rule(data=st.data(), error=st.sampled_from((None, None, None, *ERRORS)))
     def end(self, data: st.DataObject, error: Any) -> None:
+        self.lost |= error is not None  # with it, perhaps, what was under way
         self.talk.end(error, turn=data.draw(st.sampled_from(self.talk.live)))
 
     @rule(seconds=st.sampled_from((0.1, 1.5, 10.0)))
@@ -118,7 +126,12 @@ class Conversations(RuleBasedStateMachine):
         session = self.talk.inner
         assert len(session._history.conversation) <= LIMITS.items + 2  # answers that are under way
         assert session.waiting_ms <= LIMITS.buffer_s * 1_000
-        assert len(self.talk.live) <= LIMITS.responses + 2
+        if self.talk.kept:  # else one that was cancelled goes on until its media have arrived
+            assert len(self.talk.live) <= LIMITS.responses + 2
+        if not self.lost:
+            jobs = self.talk.started.values()
+            sent = [digest for job in jobs for digest in {part.digest for part in job.media if part.data is not None}]
+            assert len(set(sent)) == len(sent), "bytes went twice"
         assert self.talk.closed is None
 
     def teardown(self) -> None:

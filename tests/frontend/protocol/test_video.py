@@ -13,7 +13,7 @@ from support.video import BAD, Talk, grey, limits, only, types
 
 from frontend.protocol.budget import Budget
 from frontend.protocol.video import MAX_LANE, State
-from omni.contract.chunk import Chunk, Usage
+from omni.contract.chunk import KEPT, Chunk, Usage
 from omni.contract.errors import (
     ContextExceeded,
     InvalidMedia,
@@ -40,9 +40,9 @@ def parts(talk: Talk) -> list[str]:
 
 
 def sound(talk: Talk) -> int:
-    """Samples of sound in the newest job."""
-    audio = [part for part in talk.job.media if part.kind == "audio"]
-    return (len(audio[0].data or b"") - 44) // 2 if audio else 0
+    """Samples of sound in the newest job, whose bytes may have gone with an earlier one."""
+    sent = {part.digest: len(part.data) for job in talk.jobs.values() for part in job.media if part.data is not None}
+    return sum((sent[part.digest] - 44) // 2 for part in talk.job.media if part.kind == "audio")
 
 
 class TestConfig:
@@ -749,6 +749,35 @@ class TestPrefill:
         assert [part.digest for part in job.media if part.kind == "image"][:3] == [part.digest for part in warm.media]
         assert parts(talk) == ["image"] * 4 + ["audio", "?"]
         assert job.settings.session == warm.settings.session
+
+    def test_a_question_waits_for_the_frames_under_way_and_names_them(self) -> None:
+        talk = Talk(config=PLAIN, prefill=True, kept=False)
+        talk.frame(1)
+        warmup = talk.running[0]
+        talk.say("video.query", text="?")
+        assert talk.running == [warmup]
+        assert talk.chunk(event=KEPT, turn=warmup) == []
+        assert talk.cancelled == [warmup]
+        assert [part.data for part in talk.job.media] == [None]
+        assert types(talk.answer()) == ["response.start", "response.text.delta", "response.text.done", "response.done"]
+
+    def test_a_question_that_interrupts_another_at_once_names_its_frames(self) -> None:
+        talk = Talk(config=PLAIN, kept=False)
+        talk.frame(1)
+        talk.say("video.query", text="one?")
+        first = talk.running[0]
+        assert types(talk.say("video.query", text="two?")) == ["response.done"]
+        talk.chunk(event=KEPT, turn=first)
+        assert talk.cancelled == [first]
+        assert [part.data for part in talk.job.media] == [None]
+
+    def test_frames_of_a_warmup_that_failed_on_its_way_are_sent_with_the_question(self) -> None:
+        talk = Talk(config=PLAIN, prefill=True, kept=False)
+        talk.frame(1)
+        talk.say("video.query", text="?")
+        talk.end(Overloaded("Full."), turn=talk.running[0])
+        assert all(part.data is not None for part in talk.job.media)
+        assert len(talk.running) == 1
 
     def test_not_while_an_answer_is_given_but_after_it(self) -> None:
         talk = self.talk()

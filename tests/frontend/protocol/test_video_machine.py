@@ -14,7 +14,7 @@ from support.video import BAD, Talk, grey, limits
 
 from frontend.protocol.budget import Budget
 from frontend.protocol.video import State
-from omni.contract.chunk import Usage
+from omni.contract.chunk import KEPT, Usage
 from omni.contract.errors import InvalidMedia, MediaMissing, OmniError, Overloaded, StageFailed
 from omni.contract.job import TextPart
 
@@ -39,14 +39,25 @@ class Session(RuleBasedStateMachine):
         overflow=st.sampled_from(["clear", "drop_oldest"]),
         max_frames=st.integers(1, 4),
         room=st.sampled_from([3000, 1 << 30]),
+        kept=st.booleans(),
     )
     def begin(
-        self, prefill: bool, streamed: bool, filter: bool, modalities: Any, overflow: Any, max_frames: int, room: int
+        self,
+        prefill: bool,
+        streamed: bool,
+        filter: bool,
+        modalities: Any,
+        overflow: Any,
+        max_frames: int,
+        room: int,
+        kept: bool,
     ) -> None:
         self.finished: set[int] = set()
+        self.lost = False
         self.talk = Talk(
             limits(audio_bytes=64, audio_overflow=overflow, idle_timeout=60),
             {"modalities": modalities, "enable_frame_filter": filter, "max_frames": max_frames, "num_frames": 2},
+            kept=kept,
             prefill=prefill,
             streamed=lambda: streamed,
             budget=Budget(room),
@@ -100,12 +111,19 @@ class Session(RuleBasedStateMachine):
 
     @precondition(lambda self: self.talk.running)
     @rule(data=st.data())
+    def arrive(self, data: Any) -> None:
+        self.talk.chunk(turn=data.draw(st.sampled_from(self.talk.running)), event=KEPT)
+
+    @precondition(lambda self: self.talk.running)
+    @rule(data=st.data())
     def end(self, data: Any) -> None:
         turn = data.draw(st.sampled_from(self.talk.running))
         params = [part.param for part in self.talk.jobs[turn].media]
         errors: list[OmniError | None] = [None, None, StageFailed("x"), Overloaded("x"), MediaMissing("x")]
         errors += [InvalidMedia("x", param=param) for param in params]
-        self.talk.end(data.draw(st.sampled_from(errors)), turn)
+        error = data.draw(st.sampled_from(errors))
+        self.lost |= error is not None  # with it, perhaps, what was under way
+        self.talk.end(error, turn)
 
     @precondition(lambda self: self.talk.jobs)
     @rule(data=st.data())
@@ -137,8 +155,13 @@ class Session(RuleBasedStateMachine):
         talk = getattr(self, "talk", None)
         if talk is None:
             return
-        assert len(self.turns()) <= 1
-        assert len(talk.running) <= 1
+        if talk.kept:  # else one that was cancelled goes on until its media have arrived
+            assert len(self.turns()) <= 1
+            assert len(talk.running) <= 1
+        if not self.lost:
+            jobs = talk.jobs.values()
+            sent = [digest for job in jobs for digest in {part.digest for part in job.media if part.data is not None}]
+            assert len(set(sent)) == len(sent), "bytes went twice"
         assert talk.budget.held >= 0
         assert talk.session._hearing.nbytes <= 64
         for job in talk.jobs.values():

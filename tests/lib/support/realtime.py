@@ -19,7 +19,7 @@ from frontend.protocol.realtime_profile import SessionProfile
 from frontend.protocol.realtime_profile_offer import DEFAULTS
 from frontend.protocol.session import Cancel, Close, Hear, Send, Session, Start, Work
 from frontend.protocol.speech import WINDOW_MS, Window
-from omni.contract.chunk import Chunk, FinishReason, Usage
+from omni.contract.chunk import KEPT, Chunk, FinishReason, Usage
 from omni.contract.errors import InvalidMedia, OmniError
 from omni.contract.job import Job, MediaPart
 from omni.contract.names import SAMPLE_RATE
@@ -122,14 +122,17 @@ class Talk:
         offer: Offer = OFFER,
         *,
         check: bool = True,
+        kept: bool = True,
         profile: bool | None = None,
         senses: Any = None,
         **options: Any,
     ) -> None:
-        """`check` holds each event against OpenAI's types; `profile` puts the SGLang profile around the session, from
+        """`check` holds each event against OpenAI's types; with `kept` media arrive at once, else when the test says
+        so; `profile` puts the SGLang profile around the session, from
         the beginning or when its client wants it; `senses` are others than `FakeSenses`."""
         self.now = 100.0
         self.check = check
+        self.kept = kept
         self.senses = senses or FakeSenses()
         self.got: list[dict[str, Any]] = []
         self.started: dict[int, Job] = {}
@@ -190,12 +193,14 @@ class Talk:
     ) -> list[dict[str, Any]]:
         seen = len(self.got)
         number = self.live[-1] if turn is None else turn
-        self.live.remove(number)
         if error is None:
             usage = Usage(prompt_tokens=10, completion_tokens=3, cached_tokens=4, audio_tokens=5)
             self.session.feed(number, Chunk(finish=finish, usage=usage), self.now)
-        self.session.ended(number, error, self.now)
-        self._act()
+            self._act()
+        if number in self.live:  # else it was cancelled when it was heard
+            self.live.remove(number)
+            self.session.ended(number, error, self.now)
+            self._act()
         return self.got[seen:]
 
     def wait(self, seconds: float) -> list[dict[str, Any]]:
@@ -241,6 +246,8 @@ class Talk:
                         assert turn not in self.started, "a number was used twice"
                         self.started[turn] = job
                         self.live.append(turn)
+                        if self.kept and any(part.data is not None for part in job.media):
+                            self.session.feed(turn, Chunk(event=KEPT), self.now)
                     case Cancel(turn):
                         self.live.remove(turn)
                         self.cancelled.append(turn)

@@ -13,10 +13,10 @@ import numpy as np
 
 from frontend.protocol.budget import Budget
 from frontend.protocol.evs import SIDE, Thumbnail
-from frontend.protocol.session import Cancel, Close, Send, Start, Work
+from frontend.protocol.session import Action, Cancel, Close, Send, Start, Work
 from frontend.protocol.video import VideoSession
 from frontend.protocol.video_deployment import Deployment, Limits
-from omni.contract.chunk import Chunk, Usage
+from omni.contract.chunk import KEPT, Chunk, Usage
 from omni.contract.errors import InvalidMedia, OmniError
 from omni.contract.job import Job
 
@@ -52,8 +52,17 @@ def deployment(limits: Limits | None = None, **fields: Any) -> Deployment:
 class Talk:
     """A session, and everything that it asked for so far."""
 
-    def __init__(self, limits: Limits | None = None, config: dict[str, Any] | None = None, **fields: Any) -> None:
-        """`config` None leaves the session without its `session.config`."""
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        config: dict[str, Any] | None = None,
+        *,
+        kept: bool = True,
+        **fields: Any,
+    ) -> None:
+        """`config` None leaves the session without its `session.config`; with `kept` media arrive at once, else when
+        the test says so."""
+        self.kept = kept
         self.deployment = deployment(limits, **fields)
         self.now = 100.0
         self.session = VideoSession(self.deployment, self.now)
@@ -145,7 +154,11 @@ class Talk:
 
     def act(self) -> None:
         """Do what the session asks for."""
-        for action in self.session.actions():
+        while actions := self.session.actions():
+            self._do(actions)
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
             assert self.closed is None or isinstance(action, Cancel), f"{action} after the close"
             match action:
                 case Send(event):
@@ -157,6 +170,8 @@ class Talk:
                     assert turn not in self.jobs
                     self.jobs[turn] = job
                     self.running.append(turn)
+                    if self.kept and any(part.data is not None for part in job.media):
+                        self.session.feed(turn, Chunk(event=KEPT), self.now)
                 case Cancel(turn):
                     assert turn in self.running, "cancelled what doesn't run"
                     self.running.remove(turn)
