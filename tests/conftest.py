@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from support.launched import Launched
 
 from omni.launch.server import EmbeddedTriton
 
@@ -23,6 +24,13 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedTriton]
     """
     with EmbeddedTriton(profile="dummy", home=tmp_path_factory.mktemp("omni")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+    """The whole server as `make serve` starts it, with the dummy stages, for all tests that break nothing."""
+    with Launched("serve", tmp_path_factory.mktemp("server"), "--profile", "dummy") as launched:
+        yield launched.ready()
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ export class Talk {
     this.item = null; // the item of the last answer, while it is made or heard
     this.silenced = new Set(); // items that were interrupted: late sound of theirs isn't played
     this.asked = null; // when the user's turn was over
-    this.began = 0; // when the first sample was taken
+    this.began = 0; // when the first sample that was sent was taken
   }
 
   // -- begin and end
@@ -73,7 +73,6 @@ export class Talk {
     const socket = await connect("v1/realtime");
     this.notice.clear();
     this.socket = socket;
-    this.began = performance.now();
     socket.addEventListener("message", ({ data }) => this.socket === socket && this.receive(JSON.parse(data)));
     socket.addEventListener("close", () => this.socket === socket && this.lost());
     const format = { type: "audio/pcm", rate: RATE };
@@ -116,6 +115,7 @@ export class Talk {
   heard(pcm, level) {
     this.meter(level);
     if (!this.socket || this.socket.bufferedAmount > BEHIND_BYTES) return;
+    this.began ||= performance.now() - (1000 * pcm.length) / RATE;
     this.send({ type: "input_audio_buffer.append", audio: toBase64(pcm.buffer) });
   }
 

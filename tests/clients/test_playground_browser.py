@@ -1,13 +1,12 @@
 """The page at `/` in headless Chromium, with a camera that shows scenes and a microphone that hears a synthesiser.
 
-What the page sends to the loudspeaker is recorded; the dummy stages' speech can be read back from it, and shows any
-sample that is missing. Pictures of each state are left in the test's temporary folder.
+What the page plays is recorded; the dummy stages' speech can be read back from it, and shows any sample that is
+missing. Pictures of each state are left in the test's temporary folder.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import subprocess
 import sys
@@ -23,11 +22,11 @@ from PIL import Image
 from support.browser import Browser, Page, chromium
 from support.front import front, serving, until
 from support.launched import Launched
+from support.loudspeaker import Clip, clips, record
 from websockets.asyncio.client import connect
 
 from bench.voice import speak
 from omni.contract.names import CODEC_FRAME_SAMPLES, SAMPLE_RATE
-from omni.stages.dummy.frames import Unreadable
 from omni.stages.dummy.tones import decode
 
 pytestmark = [
@@ -35,24 +34,9 @@ pytestmark = [
     pytest.mark.skipif(chromium() is None, reason="Chromium isn't installed (apt-get install chromium)"),
 ]
 
-RECORDER = """
-window.heard = [];
+TOLD = """
 window.said = [];
 {
-  const connect = AudioNode.prototype.connect;
-  AudioNode.prototype.connect = function (to, ...rest) {
-    if (to instanceof AudioDestinationNode) {
-      const tap = this.context.createScriptProcessor(16384, 1, 1);
-      tap.onaudioprocess = ({ inputBuffer }) => {
-        const samples = Int16Array.from(inputBuffer.getChannelData(0), (one) => Math.round(one * 32768));
-        window.silent = samples.every((one) => one === 0);
-        window.heard.push(btoa(String.fromCharCode(...new Uint8Array(samples.buffer))));
-      };
-      connect.call(this, tap);
-      connect.call(tap, to);
-    }
-    return connect.call(this, to, ...rest);
-  };
   const send = WebSocket.prototype.send;
   WebSocket.prototype.send = function (data) {
     const event = JSON.parse(data);
@@ -61,26 +45,23 @@ window.said = [];
   };
 }
 """
-"""What goes to the loudspeaker, and what the page tells the server. The buffers are as large as they can be, since the
-sound card overwrites what the page doesn't fetch in time."""
-
-QUANTUM = 128
-"""Samples that browsers render at a time. A clip that is interrupted fades out in one."""
-PAUSE = SAMPLE_RATE // 2
-"""Samples of silence between clips."""
+"""What the page tells the server."""
 
 LONG = " ".join(f"word{n}" for n in range(200))
 """Said in 12 seconds."""
 
+LATENCY_MS = 1_000
+"""More than any sound card's."""
+
 
 @pytest.fixture(scope="module")
 def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """mic.wav: a question after four seconds. camera.y4m: a scene per second. photo.png; clip.webm, with sound."""
+    """mic.wav: a question after a second. camera.y4m: a scene per second. photo.png; clip.webm, with sound."""
     folder = tmp_path_factory.mktemp("media")
     quiet = b"\0\0" * SAMPLE_RATE
     with wave.open(str(folder / "mic.wav"), "wb") as mic:
         mic.setparams((1, 2, SAMPLE_RATE, 0, "NONE", ""))
-        mic.writeframes(4 * quiet + speak("Stop. What is the capital of France?").pcm + 20 * quiet)
+        mic.writeframes(quiet + speak("Stop. What is the capital of France?").pcm + 20 * quiet)
     scenes = [np.random.default_rng(n).integers(0, 255, (6, 8), np.uint8).repeat(40, 0).repeat(40, 1) for n in range(4)]
     grey = np.full(120 * 160 * 2, 128, np.uint8).tobytes()
     with (folder / "camera.y4m").open("wb") as camera:
@@ -127,7 +108,9 @@ def permit(page: Page, setting: str) -> None:
 
 
 def visit(page: Page, url: str, panel: str = "talk") -> None:
-    page.go(f"{url}/#{panel}", RECORDER)
+    record(page)
+    page.before(TOLD)
+    page.go(f"{url}/#{panel}")
     page.until("document.documentElement.dataset.ready && document.querySelector('#health').dataset.state === 'ready'")
 
 
@@ -142,28 +125,11 @@ def text(page: Page, selector: str) -> str:
     return str(page.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))
 
 
-def played(page: Page) -> list[str]:
-    """What each clip said, as far as it was played. Waiting for sound that comes late is no loss, and is left out."""
-    before = page.evaluate("window.heard.length")
-    page.until(f"window.heard.length > {before} + 1 && window.silent")
-    pcm = np.frombuffer(b"".join(map(base64.b64decode, page.evaluate("window.heard"))), np.int16)
-    sounding = np.flatnonzero(pcm)
-    clips = np.split(sounding, np.flatnonzero(np.diff(sounding) > PAUSE) + 1)
-    return [_said(pcm[clip[0] - 1 : clip[-1] + 1]) for clip in clips]  # a clip's first sample is zero
-
-
-def _said(clip: np.ndarray[Any, np.dtype[np.int16]]) -> str:
-    sounding = np.flatnonzero(clip)
-    for at in reversed(np.flatnonzero(np.diff(sounding) > QUANTUM)):
-        late = (sounding[at + 1] - sounding[at] - 1) // QUANTUM * QUANTUM
-        clip = np.delete(clip, slice(sounding[at] + 1, sounding[at] + 1 + late))
-    whole = -len(clip) % CODEC_FRAME_SAMPLES < 8  # the last frame may end in zeros
-    frames = -(-len(clip) // CODEC_FRAME_SAMPLES) if whole else (len(clip) - QUANTUM) // CODEC_FRAME_SAMPLES
-    padded = np.pad(clip, (0, CODEC_FRAME_SAMPLES))
-    try:
-        return decode(padded[: frames * CODEC_FRAME_SAMPLES], partial=True)
-    except Unreadable:  # a clip that was silenced fades out within its last frame
-        return decode(padded[: (frames - 1) * CODEC_FRAME_SAMPLES], partial=True)
+def said(clip: Clip) -> str:
+    """What a clip said, as far as it was played."""
+    whole = len(clip.pcm) // CODEC_FRAME_SAMPLES * CODEC_FRAME_SAMPLES
+    assert clip.cut or whole == len(clip.pcm)
+    return decode(clip.pcm[:whole], partial=clip.cut)
 
 
 def told(page: Page, kind: str) -> list[dict[str, Any]]:
@@ -173,22 +139,27 @@ def told(page: Page, kind: str) -> list[dict[str, Any]]:
 def test_talk_with_an_interruption(server: Launched, page: Page, tmp_path: Path) -> None:
     visit(page, server.url)
     page.screenshot(tmp_path / "talk-idle.png")
-    page.click("#talk [data-do=start]")
-    page.until("document.querySelector('#talk [data-do=mute]').disabled === false")
     write(page, "talk", LONG)
     answers = "document.querySelectorAll('#talk .bubble.answer')"
     page.until(f"{answers}[0]?.innerText.includes('first sound')")
     page.screenshot(tmp_path / "talk-answering.png")
 
+    page.click("#talk [data-do=start]")
+    page.until("document.querySelector('#talk [data-do=mute]').disabled === false")
     page.until("Number(document.querySelector('#talk .level').getAttribute('aria-valuenow')) > 5")
     page.until(f"{answers}[0].dataset.state === 'interrupted'")
     page.screenshot(tmp_path / "talk-interrupted.png")
-    (cut,) = told(page, "conversation.item.truncate")
-    assert 300 < cut["audio_end_ms"] < 8_000
+    page.until("window.said.some((event) => event.type === 'conversation.item.truncate')")
+    (truncated,) = told(page, "conversation.item.truncate")
 
     page.until(f"{answers}[1]?.dataset.state === 'done'")
     page.screenshot(tmp_path / "talk-answered.png")
-    first, second = played(page)
+    cut, complete = clips(page)
+    assert (cut.cut, complete.cut) == (True, False)
+    heard_ms = len(cut.pcm) * 1_000 / SAMPLE_RATE
+    assert heard_ms - LATENCY_MS < truncated["audio_end_ms"] <= heard_ms
+    first, second = said(cut), said(complete)
+    assert first
     whole = str(page.evaluate(f"{answers}[0].querySelector('.words').textContent"))
     assert whole.endswith(LONG)
     assert whole.startswith(first)
@@ -221,7 +192,7 @@ def test_watch_the_camera_and_a_file(server: Launched, page: Page, media: Path, 
     answer = text(page, "#watch .bubble.answer .words")
     assert "image" in answer
     assert "What is this?" in answer
-    assert played(page) == [answer]
+    assert [said(clip) for clip in clips(page)] == [answer]
     assert page.evaluate("document.querySelectorAll('#watch li[data-used]').length") == int(
         text(page, "#watch [data-count=used]")
     )
@@ -262,7 +233,7 @@ def test_chat_with_files_and_its_code(server: Launched, page: Page, media: Path,
     assert 'text: Is "this" $5, `or` a \\ ?' in answer
     audio = "document.querySelector('#chat .bubble.answer audio')"
     page.until(f"{audio}.duration > 0")
-    assert played(page) == [answer]
+    assert [said(clip) for clip in clips(page)] == [answer]
     page.screenshot(tmp_path / "chat-answered.png")
     assert page.complaints == []
 

@@ -80,30 +80,28 @@ def selectors(node: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 @pytest.fixture(scope="module")
-def exposed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def exposed(server: Launched) -> dict[str, set[str]]:
     """Names of the samples that a running server exposes, with their labels."""
-    with Launched("serve", tmp_path_factory.mktemp("omni")) as server:
-        server.ready()
-        body = {
-            "model": "qwen3-omni",
-            "messages": [{"role": "user", "content": "one two three"}],
-            "modalities": ["text", "audio"],
-            "audio": {"voice": "Ethan", "format": "wav"},
-        }
-        request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode())
-        request.add_header("content-type", "application/json")
-        urllib.request.urlopen(request, timeout=60).close()
-        out: dict[str, set[str]] = {}
-        for url in (f"{server.url}/metrics", server.metrics_url):
-            # By hand: prometheus_client's parser renames counters that don't end in _total, as Triton's don't.
-            for line in urllib.request.urlopen(url, timeout=10).read().decode().splitlines():
-                if (known := re.match(r"# TYPE (\S+) (\w+)", line)) is not None:
-                    endings = ("_bucket", "_count", "_sum") if known[2] == "histogram" else ("",)
-                    for ending in endings:
-                        out.setdefault(known[1] + ending, set())
-                elif (sample := re.match(r"([a-zA-Z_:][\w:]*)(\{.*\})? ", line)) is not None:
-                    out.setdefault(sample[1], set()).update(re.findall(r'(\w+)="', sample[2] or ""))
-        return out
+    body = {
+        "model": "qwen3-omni",
+        "messages": [{"role": "user", "content": "one two three"}],
+        "modalities": ["text", "audio"],
+        "audio": {"voice": "Ethan", "format": "wav"},
+    }
+    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode())
+    request.add_header("content-type", "application/json")
+    urllib.request.urlopen(request, timeout=60).close()
+    out: dict[str, set[str]] = {}
+    for url in (f"{server.url}/metrics", server.metrics_url):
+        # By hand: prometheus_client's parser renames counters that don't end in _total, as Triton's don't.
+        for line in urllib.request.urlopen(url, timeout=10).read().decode().splitlines():
+            if (known := re.match(r"# TYPE (\S+) (\w+)", line)) is not None:
+                endings = ("_bucket", "_count", "_sum") if known[2] == "histogram" else ("",)
+                for ending in endings:
+                    out.setdefault(known[1] + ending, set())
+            elif (sample := re.match(r"([a-zA-Z_:][\w:]*)(\{.*\})? ", line)) is not None:
+                out.setdefault(sample[1], set()).update(re.findall(r'(\w+)="', sample[2] or ""))
+    return out
 
 
 @pytest.mark.parametrize("query", QUERIES)

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from websockets.sync.client import connect
 
@@ -44,13 +45,13 @@ class Browser:
 
     def page(self, width: int = 1000, height: int = 800) -> Page:
         """A new tab."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not (self._port.exists() and self._port.read_text().count("\n")):
             assert self.process.poll() is None, "the browser ended"
             assert time.monotonic() < deadline, "the browser didn't start"
             time.sleep(0.05)
         address = f"http://127.0.0.1:{self._port.read_text().splitlines()[0]}/json/new?about:blank"
-        with urllib.request.urlopen(urllib.request.Request(address, method="PUT"), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, method="PUT"), timeout=60) as answer:
             target = json.load(answer)
         page = Page(target["webSocketDebuggerUrl"])
         page.size(width, height)
@@ -74,22 +75,27 @@ class Page:
 
     def __init__(self, url: str) -> None:
         self._held = contextlib.ExitStack()
-        self._socket = self._held.enter_context(connect(url, max_size=None, open_timeout=20))
+        self._socket = self._held.enter_context(connect(url, max_size=None, open_timeout=60))
         self._ids = itertools.count(1)
+        self._served: dict[str, dict[str, Any]] = {}
         self.complaints: list[str] = []
         for domain in ("Page", "Runtime", "Log", "DOM"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> Any:
         """A method of the DevTools protocol; its result."""
-        id = next(self._ids)
-        self._socket.send(json.dumps({"id": id, "method": method, "params": params}))
+        id = self._send(method, params)
         while True:
             message = json.loads(self._socket.recv(timeout=60))
             self._note(message)
             if message.get("id") == id:
                 assert "error" not in message, f"{method}: {message['error']}"
                 return message["result"]
+
+    def _send(self, method: str, params: dict[str, Any]) -> int:
+        id = next(self._ids)
+        self._socket.send(json.dumps({"id": id, "method": method, "params": params}))
+        return id
 
     def _note(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
@@ -101,11 +107,23 @@ class Page:
                 self.complaints.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
                 self.complaints.append(str([one.get("value") for one in params["args"]]))
+            case "Fetch.requestPaused":
+                answer = self._served[urlsplit(params["request"]["url"]).path]
+                self._send("Fetch.fulfillRequest", {"requestId": params["requestId"], **answer})
 
-    def go(self, url: str, before: str = "") -> None:
-        """Load a page; `before` is a script that runs ahead of the page's own."""
-        if before:
-            self.call("Page.addScriptToEvaluateOnNewDocument", source=before)
+    def serve(self, path: str, body: str, media_type: str) -> None:
+        """Answer requests for a path in the place of every server."""
+        headers = [{"name": "Content-Type", "value": media_type}]
+        encoded = base64.b64encode(body.encode()).decode()
+        self._served[path] = {"responseCode": 200, "responseHeaders": headers, "body": encoded}
+        self.call("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in self._served])
+
+    def before(self, script: str) -> None:
+        """Run a script ahead of the own ones of each page that is loaded from now on."""
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def go(self, url: str) -> None:
+        """Load a page."""
         self.call("Page.navigate", url=url)
         self.until(f"location.href.startsWith({json.dumps(url)}) && document.readyState === 'complete'")
 
@@ -117,7 +135,7 @@ class Page:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 20.0) -> Any:
+    def until(self, expression: str, seconds: float = 60.0) -> Any:
         """Wait until an expression is true; its value."""
         deadline = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):

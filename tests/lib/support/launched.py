@@ -48,7 +48,7 @@ class Launched:
     def said(self) -> str:
         return "".join(file.read_text() for file in (self._out, self._err) if file.is_file())
 
-    def until(self, happened: Callable[[], object], seconds: float = 60.0) -> None:
+    def until(self, happened: Callable[[], object], seconds: float = 120.0) -> None:
         """Wait; fails when the launcher ends first."""
         deadline = time.monotonic() + seconds
         while not happened():
@@ -85,8 +85,13 @@ class Launched:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Two signals: tests look at clean stops where they want one, the rest needn't wait for it.
         if self.process.poll() is None:
-            self.stop()
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.stop(signal.SIGTERM)
+            finally:
+                self.process.kill()
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
