@@ -39,7 +39,7 @@ serve: .venv/.serve
 # Tests without a server run on all cores, then the others, in which real time passes, one by one. What fails on a busy
 # machine gets a second try, alone. pytest ends with 1 after failures, with 5 where TESTS names none of a kind.
 PYTEST := $(BIN)/python -m pytest -q
-SERVERLESS := pure or fidelity
+SERVERLESS := pure or process or fidelity
 
 test: lint
 	@OMP_NUM_THREADS=1 $(PYTEST) --cache-clear -n auto --dist loadfile -m "$(SERVERLESS)" $(TESTS); first=$$?; \
