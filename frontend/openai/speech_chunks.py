@@ -106,17 +106,19 @@ class LossyChunks:
 
 _MP3_DECODER: Final = 529
 """Samples that every MP3 decoder is late by; a LAME tag doesn't count them (LAME's documentation of the tag)."""
+_MP3_FRAMES: Final = 6
+"""Least frames behind the Info frame. Of fewer FFmpeg is as little sure that it is MP3 as that it is another format."""
 
 
 def mp3_file(frames: list[bytes], skip: int, length: int) -> bytes:
     """`skip` is at least 529, the lateness of every decoder."""
-    header = frames[0][:4]
+    header, size = frames[0][:4], len(frames[0])
+    frames = frames + [header.ljust(size, b"\0")] * (_MP3_FRAMES - len(frames))  # silence, which is left out
     total = len(frames) * 576
     delay = skip - _MP3_DECODER
     padding = total - skip - length + _MP3_DECODER
     side_info = bytes(9)  # of a mono frame of MPEG-2, all zero: silence
     counts = b"Info" + (0b0011).to_bytes(4, "big") + len(frames).to_bytes(4, "big")
-    size = len(frames[0])
     counts += (size + sum(map(len, frames))).to_bytes(4, "big")
     tag = b"LAME3.100" + bytes(12) + (delay << 12 | padding).to_bytes(3, "big")
     return (header + side_info + counts + tag).ljust(size, b"\0") + b"".join(frames)
