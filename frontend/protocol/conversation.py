@@ -208,6 +208,9 @@ class Conversation:
     def chars(self) -> int:
         return sum(item.chars for item in self)
 
+    def clear(self) -> None:
+        self._items.clear()
+
     def find(self, id: str) -> Item:
         """Raises `BadEvent`."""
         if (item := self._items.get(id)) is None:

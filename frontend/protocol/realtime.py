@@ -216,6 +216,9 @@ class Realtime:
     def lost(self, now: float) -> None:
         self._answers.cancel_all(now)
         self._closed = True
+        # The parts of a session know each other, so it waits, perhaps for minutes, for the garbage collector; not so
+        # the megabytes of sound and pictures.
+        self._history.conversation.clear()
         self._out[:] = [action for action in self._out if not isinstance(action, Send | Work | Hear | Close)]
 
     # Commands

@@ -991,3 +991,17 @@ def test_instructions_are_bounded() -> None:
     assert error(talk.say("session.update", session={"instructions": "123456"}))["param"] == "session.instructions"
     assert error(talk.say("response.create", response={"instructions": "123456"}))["param"] == "response.instructions"
     assert types(talk.say("session.update", session={"instructions": "12345"})) == ["session.updated"]
+
+
+def test_a_session_that_is_over_holds_no_sound_and_no_pictures() -> None:
+    """Its parts know each other, so it may wait for the garbage collector for minutes."""
+    talk = manual()
+    talk.say("conversation.item.create", item=user(image()))
+    talk.hear(sound(500, 5))
+    talk.say("input_audio_buffer.commit")
+    talk.say("response.create")
+    talk.feed("Hello ")
+    conversation = talk.inner._history.conversation
+    assert conversation.nbytes > 500 * 48
+    talk.session.lost(talk.now)
+    assert (len(conversation), conversation.nbytes) == (0, 0)
