@@ -94,7 +94,7 @@ class FakeEngine:
         run = Run(job)
         self.runs.append(run)
         try:
-            if job.settings.session is not None and any(part.data is not None for part in job.media):
+            if job.tells_kept:
                 yield Chunk(event=KEPT)
             for beat in self._script(job):
                 if isinstance(beat, OmniError):

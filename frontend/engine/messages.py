@@ -117,14 +117,9 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def serialized(request: Any) -> bytes:
-    """What goes over the wire for a request of `requests` or `control`."""
-    return request if isinstance(request, bytes) else request.SerializeToString()
-
-
-def control(stage: str, control: Control) -> Any:
-    """The ModelInferRequest of a control message to a stage."""
+def control(stage: str, control: Control) -> bytes:
+    """The ModelInferRequest of a control message to a stage, serialized."""
     request = pb.ModelInferRequest(model_name=stage, id=control.id or uuid.uuid4().hex)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     _string(request, "CONTROL", control.dumps())
-    return request
+    return bytes(request.SerializeToString())

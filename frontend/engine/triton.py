@@ -89,7 +89,7 @@ class TritonEngine:
         self._infer: Any = None
         self._lease: str | None = None
         self._leased = asyncio.Event()
-        self._controls: asyncio.Queue[Any] = asyncio.Queue(MAX_CONTROLS)
+        self._controls: asyncio.Queue[bytes] = asyncio.Queue(MAX_CONTROLS)
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,7 +106,7 @@ class TritonEngine:
     async def start(self) -> None:
         self._channel = grpc.aio.insecure_channel(self._url, options=_CHANNEL)
         self._infer = self._channel.stream_stream(
-            "/inference.GRPCInferenceService/ModelStreamInfer", messages.serialized, messages.read_stream
+            "/inference.GRPCInferenceService/ModelStreamInfer", response_deserializer=messages.read_stream
         )
         self._spawn(self._keep_lease(), "triton control")
 
@@ -259,7 +259,7 @@ class TritonEngine:
             pings.cancel()
             call.cancel()
 
-    async def _control_requests(self, lease: str) -> AsyncIterator[Any]:
+    async def _control_requests(self, lease: str) -> AsyncIterator[bytes]:
         for stage in self._stages:
             yield messages.control(stage, Control("lease", lease))
         while True:

@@ -169,7 +169,7 @@ class Answers:
         if self._runs:
             return
         prompt = messages([*self._conversation, *coming], config.instructions)
-        settings = replace(config.settings(session=self._session_id), prefill=True, speech=False, stage={})
+        settings = replace(config.settings(), prefill=True, speech=False, stage={})
         self._run(_Prefill(), prompt, settings, PRIORITY)
 
     def feed(self, number: int, chunk: Chunk, now: float) -> None:
@@ -213,11 +213,12 @@ class Answers:
         config, prompt = response.config, response.prompt
         if prompt is None:
             prompt = messages(self._conversation, config.instructions)
-        response.turn.number = self._run(response, prompt, config.settings(session=self._session_id), 0)
+        response.turn.number = self._run(response, prompt, config.settings(), 0)
 
     def _run(self, run: _Run, prompt: tuple[Message, ...], settings: Settings, priority: int) -> int:
         number = next(self._numbers)
         self._runs[number] = run
+        settings = replace(settings, session=self._session_id)
         job = Job(id=self._senses.job_id(), messages=prompt, settings=settings, priority=priority)
         self._delivery.start(number, job)
         return number

@@ -114,7 +114,7 @@ class Config:
     def default(cls, offer: Offer) -> Config:
         return cls(model=offer.models[0], speech=offer.speech, voice=offer.voices[0] if offer.voices else None)
 
-    def settings(self, *, session: str) -> Settings:
+    def settings(self) -> Settings:
         """How the stages are to answer."""
         thinker = self.sampling.get(THINKER, SamplingParams())
         if self.max_output_tokens is not None:
@@ -128,7 +128,6 @@ class Config:
             speech=self.speech,
             sampling={stage: params for stage, params in sampling.items() if params != nothing},
             stage=stage,
-            session=session,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -111,6 +111,11 @@ class Job:
         """All media parts in the order of the conversation."""
         return tuple(p for message in self.messages for p in message.parts if isinstance(p, MediaPart))
 
+    @property
+    def tells_kept(self) -> bool:
+        """Whether preprocess says, with `KEPT`, that it holds the media: they came, and a session may name them."""
+        return self.settings.session is not None and any(part.data is not None for part in self.media)
+
 
 def pack_job(job: Job) -> tuple[bytes, npt.NDArray[np.uint8]]:
     """`(JOB, MEDIA)`: the conversation as JSON, and all encoded media behind each other, uint8 [bytes].

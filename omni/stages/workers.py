@@ -77,7 +77,7 @@ class Workers:
             raise InvalidRequest("The request carries no job.")
         run.job = message.job
         self.store.keep(message.job)
-        if message.job.settings.session is not None and any(part.data is not None for part in message.job.media):
+        if message.job.tells_kept:
             self._news.append((generation, run, StageMessage(event=KEPT), False))
         if message.job.media:
             self._start()

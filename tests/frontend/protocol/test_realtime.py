@@ -993,6 +993,20 @@ def test_instructions_are_bounded() -> None:
     assert types(talk.say("session.update", session={"instructions": "12345"})) == ["session.updated"]
 
 
+def test_all_that_a_session_asks_for_is_asked_in_its_name() -> None:
+    """So preprocess tells when it holds the media, which the next job may then name, and the same server is asked."""
+    talk = manual()
+    talk.say("session.update", session={"audio": {"input": {"transcription": {}}}})
+    talk.hear(sound(500, 5))
+    talk.say("input_audio_buffer.commit")
+    talk.say("conversation.item.create", item=user(image()))
+    talk.say("response.create")
+    talk.feed("Hello ")
+    jobs = list(talk.started.values())
+    assert {part.kind for job in jobs for part in job.media} == {"audio", "image"}
+    assert {job.settings.session for job in jobs} == {"sess_1"}
+
+
 def test_a_session_that_is_over_holds_no_sound_and_no_pictures() -> None:
     """Its parts know each other, so it may wait for the garbage collector for minutes."""
     talk = manual()

@@ -246,7 +246,7 @@ class Talk:
                         assert turn not in self.started, "a number was used twice"
                         self.started[turn] = job
                         self.live.append(turn)
-                        if self.kept and any(part.data is not None for part in job.media):
+                        if self.kept and job.tells_kept:
                             self.session.feed(turn, Chunk(event=KEPT), self.now)
                     case Cancel(turn):
                         self.live.remove(turn)

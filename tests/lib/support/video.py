@@ -170,7 +170,7 @@ class Talk:
                     assert turn not in self.jobs
                     self.jobs[turn] = job
                     self.running.append(turn)
-                    if self.kept and any(part.data is not None for part in job.media):
+                    if self.kept and job.tells_kept:
                         self.session.feed(turn, Chunk(event=KEPT), self.now)
                 case Cancel(turn):
                     assert turn in self.running, "cancelled what doesn't run"
