@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import chain
 from typing import Any
 
 import grpc
 
 from frontend.engine import messages
+from frontend.engine.call import Call
 from omni.contract.chunk import Chunk
 from omni.contract.errors import OmniError, StageFailed, TimedOut, Unavailable
 from omni.contract.job import Job
@@ -29,10 +29,8 @@ log = logging.getLogger(__name__)
 
 PING_S = 0.5
 """How often each stage is asked for a sign of life."""
-DRAIN_S = 10.0
-"""How long the stream of an ended generation may take to close by itself."""
 LAST_ABORTS_S = 1.0
-"""How long closing waits for the aborts to be written."""
+"""How long closing waits for the aborts to be written, and for what they ended to close."""
 CONNECT_BACKOFF_S = (0.1, 0.2, 0.5, 1.0)
 MAX_CONTROLS = 4096
 """Control requests that may wait to be written."""
@@ -49,22 +47,6 @@ _CHANNEL = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-
-
-@dataclass(slots=True)
-class _Running:
-    """A generation under way."""
-
-    call: Any
-    heard: float
-    """When the stages were last heard, seconds of the event loop's clock."""
-    error: OmniError | None = None
-    """Why we gave it up."""
-
-    def fail(self, error: OmniError) -> None:
-        if self.error is None:
-            self.error = error
-            self.call.cancel()
 
 
 class TritonEngine:
@@ -90,8 +72,9 @@ class TritonEngine:
         self._lease: str | None = None
         self._leased = asyncio.Event()
         self._controls: asyncio.Queue[bytes] = asyncio.Queue(MAX_CONTROLS)
-        self._running: dict[str, _Running] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[str, Call] = {}
+        self._control: asyncio.Task[None] | None = None
+        self._drains: set[asyncio.Task[None]] = set()
 
     @property
     def alive(self) -> bool:
@@ -108,19 +91,22 @@ class TritonEngine:
         self._infer = self._channel.stream_stream(
             "/inference.GRPCInferenceService/ModelStreamInfer", response_deserializer=messages.read_stream
         )
-        self._spawn(self._keep_lease(), "triton control")
+        self._control = asyncio.create_task(self._keep_lease(), name="triton control")
 
     async def close(self) -> None:
         for id in list(self._running):
             self._abort(id)
         self._fail_running(Unavailable("The server is stopping."))
-        if self._controls.qsize() and self.alive:
+        if self.alive:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_ABORTS_S):
                     await self._controls.join()
-        for task in self._tasks:
+                    while self._drains:
+                        await asyncio.wait(self._drains)
+        tasks = [*self._drains, *(() if self._control is None else (self._control,))]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -132,15 +118,13 @@ class TritonEngine:
         if job.id in self._running:
             raise OmniError("A generation of this id is already running.")
         # gRPC asks for the next request when it has sent the one before, and lets the event loop run meanwhile.
-        call = self._infer(chain((next(requests),), requests), metadata=metadata)
-        now = asyncio.get_running_loop().time
-        running = self._running[job.id] = _Running(call, now())
+        call = Call(self._infer(chain((next(requests),), requests), metadata=metadata))
+        self._running[job.id] = call
         ended = False
         order: InOrder[messages.Answer] = InOrder()
         try:
             while not ended:
-                read = messages.read(await self._next(job, running))
-                running.heard = now()
+                read = messages.read(await self._next(job, call))
                 if read is None:
                     continue
                 for answer in order.push(*read):
@@ -154,22 +138,19 @@ class TritonEngine:
             requests.close()
             if not ended:
                 self._abort(job.id)
-            self._spawn(_drain(call), f"drain {job.id}")
+            drain = asyncio.create_task(call.drain(), name=f"drain {job.id}")
+            self._drains.add(drain)
+            drain.add_done_callback(self._drains.discard)
 
-    async def _next(self, job: Job, running: _Running) -> Any:
+    async def _next(self, job: Job, call: Call) -> Any:
         """The next response of a stream. Raises an `OmniError` instead of anything of gRPC's."""
         try:
-            message = await running.call.read()
+            message = await call.read()
         except grpc.aio.AioRpcError as problem:
             log.warning("the stream of a generation failed: %s", problem.code().name, extra={"generation": job.id})
-            raise running.error or Unavailable(_GONE) from None
-        except asyncio.CancelledError:
-            # A call that we cancelled ourselves looks like a task that somebody cancelled.
-            if running.error is not None:
-                raise running.error from None
-            raise
+            raise Unavailable(_GONE) from None
         if message is grpc.aio.EOF:
-            raise running.error or StageFailed("The answer ended before it was complete.")
+            raise StageFailed("The answer ended before it was complete.")
         if message.error_message:
             told = {"generation": job.id, "said": message.error_message}
             log.warning("the model server refused or broke a generation", extra=told)
@@ -196,13 +177,8 @@ class TritonEngine:
             self._controls.put_nowait(messages.control(stage, control))
 
     def _fail_running(self, error: OmniError) -> None:
-        for running in self._running.values():
-            running.fail(error)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for call in self._running.values():
+            call.fail(error)
 
     # -- the control stream
 
@@ -267,7 +243,7 @@ class TritonEngine:
             yield request
             self._controls.task_done()
 
-    async def _ping(self, heard: dict[str, float], call: Any) -> None:
+    async def _ping(self, heard: dict[str, float], control: Any) -> None:
         """Ask every stage for a sign of life; a stage that is silent for too long is frozen, and ends the lease.
 
         A generation of which nothing is heard for too long is given up, though its stages live.
@@ -275,22 +251,12 @@ class TritonEngine:
         while True:
             await asyncio.sleep(PING_S)
             now = asyncio.get_running_loop().time()
-            for running in self._running.values():
-                if now - running.heard > self._silence:
-                    running.fail(TimedOut("Nothing was heard from the model in time."))
+            for call in self._running.values():
+                if now - call.heard > self._silence:
+                    call.fail(TimedOut("Nothing was heard from the model in time."))
             for stage in self._stages:
                 self._tell(stage, Control("ping"))
             if now - min(heard.values()) > self._frozen:
                 log.warning("the stage %s doesn't answer", min(heard, key=lambda stage: heard[stage]))
-                call.cancel()
+                control.cancel()
                 return
-
-
-async def _drain(call: Any) -> None:
-    """Read the rest of a stream, since a stream that nobody reads holds memory in Triton; cancel it when it stays."""
-    try:
-        async with asyncio.timeout(DRAIN_S):
-            while await call.read() is not grpc.aio.EOF:
-                pass
-    except (TimeoutError, grpc.aio.AioRpcError, asyncio.CancelledError):
-        call.cancel()

@@ -37,18 +37,21 @@ def answers(channel: grpc.Channel, deadline: float) -> bool:
     A refusal because every place is taken is an answer too: that server is alive.
     """
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-    ended = False
+    ended = failed = False
     with contextlib.suppress(grpc.RpcError):
-        # Read to the end of the stream: the server closes it when nothing of the generation is left open.
+        # Read to the end of the stream: the server closes it when nothing of the generation is left open, and a stream
+        # that is left before is a cancelled one.
         for reply in stub.ModelStreamInfer(iter([probe_request(str(uuid.uuid4()))]), timeout=deadline):
             response = reply.infer_response
             tensors = dict(zip((out.name for out in response.outputs), response.raw_output_contents, strict=False))
             if reply.error_message:
-                return False
-            if (failure := tensors.get(ERR.name)) is not None:
-                return bool(json.loads(failure[4:]).get("code") == Overloaded.code)
-            ended = ended or tensors.get(EOS.name) == b"\1"
-    return ended
+                failed = True
+            elif (failure := tensors.get(ERR.name)) is not None:
+                ended = json.loads(failure[4:]).get("code") == Overloaded.code
+                failed = not ended
+            else:
+                ended = ended or tensors.get(EOS.name) == b"\1"
+    return ended and not failed
 
 
 class Liveness:
