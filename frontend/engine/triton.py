@@ -74,7 +74,8 @@ class TritonEngine:
         self._controls: asyncio.Queue[bytes] = asyncio.Queue(MAX_CONTROLS)
         self._running: dict[str, Call] = {}
         self._control: asyncio.Task[None] | None = None
-        self._drains: set[asyncio.Task[None]] = set()
+        self._streams: set[asyncio.Task[None]] = set()
+        """Those of all generations that Triton hasn't ended."""
 
     @property
     def alive(self) -> bool:
@@ -101,9 +102,9 @@ class TritonEngine:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_ABORTS_S):
                     await self._controls.join()
-                    while self._drains:
-                        await asyncio.wait(self._drains)
-        tasks = [*self._drains, *(() if self._control is None else (self._control,))]
+                    while self._streams:
+                        await asyncio.wait(self._streams)
+        tasks = [*self._streams, *(() if self._control is None else (self._control,))]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -118,8 +119,10 @@ class TritonEngine:
         if job.id in self._running:
             raise OmniError("A generation of this id is already running.")
         # gRPC asks for the next request when it has sent the one before, and lets the event loop run meanwhile.
-        call = Call(self._infer(chain((next(requests),), requests), metadata=metadata))
+        call = Call(self._infer(chain((next(requests),), requests), metadata=metadata), f"stream {job.id}")
         self._running[job.id] = call
+        self._streams.add(call.stream)
+        call.stream.add_done_callback(self._streams.discard)
         ended = False
         order: InOrder[messages.Answer] = InOrder()
         try:
@@ -138,9 +141,7 @@ class TritonEngine:
             requests.close()
             if not ended:
                 self._abort(job.id)
-            drain = asyncio.create_task(call.drain(), name=f"drain {job.id}")
-            self._drains.add(drain)
-            drain.add_done_callback(self._drains.discard)
+            call.leave()
 
     async def _next(self, job: Job, call: Call) -> Any:
         """The next response of a stream. Raises an `OmniError` instead of anything of gRPC's."""
@@ -252,7 +253,7 @@ class TritonEngine:
             await asyncio.sleep(PING_S)
             now = asyncio.get_running_loop().time()
             for call in self._running.values():
-                if now - call.heard > self._silence:
+                if call.waited() > self._silence:
                     call.fail(TimedOut("Nothing was heard from the model in time."))
             for stage in self._stages:
                 self._tell(stage, Control("ping"))

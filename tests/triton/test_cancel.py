@@ -76,7 +76,7 @@ async def test_a_client_that_leaves_at_once_leaves_nothing(
             await task
     await asyncio.to_thread(seconds_until, triton.metrics_url)
     # A cancelled stream may stay in Triton for good.
-    assert [await call.code() for call in calls] == [grpc.StatusCode.OK] * 20
+    assert {await call.code() for call in calls} == {grpc.StatusCode.OK}
 
 
 CLIENT = """
