@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from unittest import mock
 
 import pytest
 import torch
-from support.device import DEVICE
+from support.device import DEVICE, PRETENDED
+from support.pretended_gpu import pretended_gpu
 from support.qwen3_omni import Reference, tiny_checkpoint
 from support.thinking import Thinking
 
@@ -35,7 +37,10 @@ def _device() -> Iterator[None]:
         return
     of = Place.of
     elsewhere = {"device": DEVICE, "experts": "batched_mm"}
-    with mock.patch.object(Place, "of", lambda options: of({**elsewhere, **options})):
+    with (
+        pretended_gpu() if PRETENDED else nullcontext(),
+        mock.patch.object(Place, "of", lambda options: of({**elsewhere, **options})),
+    ):
         yield
 
 

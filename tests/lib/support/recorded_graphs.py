@@ -60,7 +60,30 @@ class _Recording(TorchDispatchMode):
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return getattr(tensor, "on_host", tensor).untyped_storage()._cdata
+
+
+class RecordedGraph:
+    """Stands in for `torch.cuda.CUDAGraph`."""
+
+    def __init__(self) -> None:
+        self.recording = _Recording()
+        self.replay = self.recording.replay
+
+    def pool(self) -> object:
+        return self
+
+
+@contextmanager
+def recording(graph: RecordedGraph, pool: object = None) -> Iterator[None]:
+    """Stands in for `torch.cuda.graph`."""
+    with graph.recording:
+        yield
+    for *_, made in graph.recording.calls:
+        for tensor in made:
+            if 0 not in tensor.stride():
+                # A capture computes nothing.
+                tensor.fill_(0)
 
 
 def recorded(function: Function, places: tuple[Tensor, ...]) -> tuple[Callable[[], None], Outputs]:
