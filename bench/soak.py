@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import contextlib
 import json
 import random
 import sys
@@ -100,8 +101,9 @@ def open_things(pids: list[int]) -> dict[str, tuple[int, int]]:
     """By process, its open files and threads."""
     found = {}
     for pid in pids:
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            found[f"{process.name()} {process.pid}"] = (process.num_fds(), process.num_threads())
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+                found[f"{process.name()} {process.pid}"] = (process.num_fds(), process.num_threads())
     return found
 
 
@@ -128,6 +130,7 @@ async def soak(url: str, pids: list[int], minutes: float, sessions: int, seed: i
     problems += [f"{count} turns: {kind}" for kind, count in report["all"]["errors"].items()]
     if not sounds or not all(sounds):
         problems.append("speech isn't exact")
+    problems += [f"{name} has ended" for name in before if name not in after]
     for name, (files, threads) in after.items():
         was_files, was_threads = before.get(name, (0, 0))
         if files > was_files + sessions // 2 or threads > was_threads + 8:
