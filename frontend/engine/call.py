@@ -1,9 +1,9 @@
 """The stream of one generation, which Triton ends.
 
 gRPC cancels a call when the task that reads it is cancelled, and Triton takes that badly. 24.10 may keep the request
-for good, so that its model can't be unloaded, and may crash when responses are being written; its server's pull
-requests 7840 and 8078 mend that, the last one in 25.04. So whoever stops listening here leaves the call alone. The
-stages are told to stop by other means, and the stream ends by itself soon after.
+for good, so that its model can't be unloaded, and may mix up the states of streams and crash: pull requests 7840 and
+8078 of its server mend that, the last one in 25.04. So whoever stops listening here leaves the call alone. The stages
+are told to stop by other means, and the stream ends by itself soon after.
 """
 
 from __future__ import annotations
