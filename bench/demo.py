@@ -124,8 +124,7 @@ def ask(port: int, pids: Sequence[int], contents: list[list[dict[str, Any]]]) ->
 
 def memory(pid: int) -> float:
     """Megabytes of a process and all under it; shared pages are divided among those that share them."""
-    tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    return sum(process.memory_full_info().pss for process in tree) / 1e6
+    return sum(process.memory_full_info().pss for process in processes.tree(pid)) / 1e6
 
 
 def main() -> None:

@@ -16,15 +16,22 @@ import psutil
 from omni.launch.ports import free_port
 
 
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all that descend from it; any of them may end meanwhile. Empty when it has ended itself."""
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process and all that descend from it and still live."""
     total = 0.0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                total += times.user + times.system
+    for process in tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
     return total
 
 

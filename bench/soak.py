@@ -101,8 +101,8 @@ def open_things(pids: list[int]) -> dict[str, tuple[int, int]]:
     """By process, its open files and threads."""
     found = {}
     for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+        for process in processes.tree(pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
                 found[f"{process.name()} {process.pid}"] = (process.num_fds(), process.num_threads())
     return found
 

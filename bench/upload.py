@@ -27,7 +27,6 @@ from typing import Any, Self
 
 import av
 import numpy as np
-import psutil
 import uvicorn
 from PIL import Image
 
@@ -163,8 +162,7 @@ def upload(kind: str, small: bytes, data: bytes, triton: str | None = None) -> d
         connection = http.client.HTTPConnection("127.0.0.1", int(process.stdout.readline()), timeout=120)
         pids = [process.pid]
         if triton is not None:
-            server = psutil.Process(processes.descendant(os.getpid(), "tritonserver"))
-            pids += [server.pid, *(child.pid for child in server.children(recursive=True))]
+            pids += [one.pid for one in processes.tree(processes.descendant(os.getpid(), "tritonserver"))]
         for one in (small, data):
             url = "data:;base64," + base64.b64encode(one).decode()
             body = json.dumps({"messages": [{"role": "user", "content": "look"}], kind: [url]})

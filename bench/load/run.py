@@ -14,6 +14,7 @@ import psutil
 import websockets
 
 from bench.load.turns import PROTOCOLS, Ask, Turn
+from bench.processes import tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,9 @@ class Watch:
 
     def sample(self) -> None:
         for root in self._roots:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(root)
-                for process in (parent, *parent.children(recursive=True)):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        self._note(process)
+            for process in tree(root):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._note(process)
 
     def _note(self, process: psutil.Process) -> None:
         times = process.cpu_times()

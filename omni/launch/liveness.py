@@ -47,8 +47,8 @@ def answers(channel: grpc.Channel, deadline: float) -> bool:
             if reply.error_message:
                 failed = True
             elif (failure := tensors.get(ERR.name)) is not None:
-                ended = json.loads(failure[4:]).get("code") == Overloaded.code
-                failed = not ended
+                ended = True
+                failed = json.loads(failure[4:]).get("code") != Overloaded.code
             else:
                 ended = ended or tensors.get(EOS.name) == b"\1"
     return ended and not failed

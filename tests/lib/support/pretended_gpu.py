@@ -7,7 +7,7 @@ counted. Graphs are those of `recorded_graphs`. The kernels, and so speed and ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -122,16 +122,7 @@ def _composite(func: Any) -> bool:
 
 
 def _indexed(func: Any, tensor: Tensor, index: Any, *assigned: Any) -> Any:
-    parts = list(_tensors(index))
-    if not isinstance(tensor, OnGpu) and any(isinstance(part, OnGpu) for part in parts):
-        raise WrongDevice("indices on the GPU of a tensor on the CPU")
-    for value in assigned:
-        if isinstance(value, Tensor) and value.dim() and isinstance(value, OnGpu) != isinstance(tensor, OnGpu):
-            raise WrongDevice("a value of another device is put into a tensor")
-    if any(part.dtype == torch.bool for part in parts) and not assigned:
-        _gpu().waits.append("a mask as an index")
-    if any(not isinstance(part, OnGpu) for part in parts):
-        _gpu().waits.append("indices on the CPU")
+    _gpu().check_index(tensor, index, assigned)
     out = func(*_values((tensor, index, *assigned)))
     return _on_gpu(out) if isinstance(tensor, OnGpu) else out
 
@@ -192,15 +183,24 @@ class PretendedGpu(TorchDispatchMode):
         if name in _WAITS:
             self.waits.append(name)
         if name in _INDEXING:
-            if name == "index" and any(index.dtype == torch.bool for index in _tensors(args[1])):
-                self.waits.append("a mask as an index")
-            if strangers and isinstance(args[0], OnGpu):
-                self.waits.append("indices on the CPU")
-                strangers = [t for t in args[2:3] if isinstance(t, Tensor) and not isinstance(t, OnGpu) and t.dim()]
-        elif torch.Tag.pointwise in func.tags or name in ("where", "masked_fill", "masked_fill_", "fill_"):
+            self.check_index(args[0], args[1], args[2:3])
+            return
+        if torch.Tag.pointwise in func.tags or name in ("where", "masked_fill", "masked_fill_", "fill_"):
             strangers = [t for t in strangers if t.dim()]
         if strangers and name not in _CROSSING:
             raise WrongDevice(f"{name} of tensors of two devices")
+
+    def check_index(self, tensor: Tensor, index: Any, assigned: Sequence[Any]) -> None:
+        """Whether `tensor` can be read at `index`, or be given what is `assigned` there."""
+        parts, here = list(_tensors(index)), isinstance(tensor, OnGpu)
+        if not here and any(isinstance(part, OnGpu) for part in parts):
+            raise WrongDevice("indices on the GPU of a tensor on the CPU")
+        if any(value.dim() and isinstance(value, OnGpu) != here for value in _tensors(tuple(assigned))):
+            raise WrongDevice("a value of another device is put into a tensor")
+        if any(part.dtype == torch.bool for part in parts) and not assigned:
+            self.waits.append("a mask as an index")
+        if here and not all(isinstance(part, OnGpu) for part in parts):
+            self.waits.append("indices on the CPU")
 
     def _crossed(self, source: Tensor, later: bool) -> None:
         if isinstance(source, OnGpu):
